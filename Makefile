@@ -1,0 +1,71 @@
+# One entrance to everything. `make help` lists the targets.
+PYTHON  ?= python3.11
+PROFILE ?= quick
+JOBS    ?= 2
+BIN     := .venv/bin
+# One thread to a process: two processes then run side by side on two cores at full speed.
+export OMP_NUM_THREADS = 1
+export OPENBLAS_NUM_THREADS = 1
+export MKL_NUM_THREADS = 1
+export MPLBACKEND = agg
+
+.DEFAULT_GOAL := help
+.PHONY: help env figures studies check test export clean-notebooks notebooks readme table hooks lock wheel
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+env: .venv/.ready ## build .venv from requirements.lock (skipped when it is current)
+
+# torch first and exactly: any later package that asks for "torch" then finds it installed.
+.venv/.ready: requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Python 3.11 is needed: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/pip install --quiet $$(grep '^torch==' requirements.lock)
+	$(BIN)/pip install --quiet -r requirements.lock
+	$(BIN)/python -c 'import site, pathlib; pathlib.Path(site.getsitepackages()[0], "ltf_nb.pth").write_text(str(pathlib.Path.cwd()) + "\n")'
+	touch $@
+
+figures: env ## draw the figures (PROFILE=smoke|quick|paper, JOBS=2)
+	$(BIN)/snakemake --quiet rules host --cores $(JOBS) --config profile=$(PROFILE) -- figures
+
+studies: env ## run the studies beyond the paper
+	$(BIN)/snakemake --quiet rules host --cores 1 --config profile=$(PROFILE) -- studies
+
+check: env export ## before a commit: export, tree, clean notebooks, lint, unit tests
+	@git diff --exit-code --stat -- ltf_nb || { echo "ltf_nb/ differs from the notebooks as staged: git add nbs ltf_nb"; exit 1; }
+	$(BIN)/ruff check .
+	$(BIN)/codespell
+	$(BIN)/pytest -q -n $(JOBS) -m "not slow"
+
+test: check ## everything: check, then the notebooks' own checks and the slow tests
+	cd nbs && ../$(BIN)/nbdev_test --n_workers $(JOBS) --timing
+	$(BIN)/pytest -q -n $(JOBS) -m slow
+
+export: env ## write ltf_nb/ from the notebooks
+	$(BIN)/nbdev_export
+
+clean-notebooks: env ## strip what a reader does not need from the notebooks
+	$(BIN)/nbdev_clean
+
+notebooks: env export ## re-execute the library notebooks in place, then clean them
+	for nb in nbs/[0-9]*.ipynb nbs/index.ipynb; do $(BIN)/papermill --no-progress-bar --cwd nbs $$nb $$nb || exit 1; done
+	$(BIN)/nbdev_clean
+
+readme: env ## write README.md from nbs/index.ipynb
+	$(BIN)/python -m ltf_nb.readme
+
+table: env ## rebuild the Adult score table (minutes)
+	$(BIN)/python -m ltf_nb.adult
+
+hooks: env ## install nbdev's git hooks (clean notebooks on commit, merge them by cell)
+	$(BIN)/nbdev_install_hooks
+
+wheel: env ## build the wheel and the source distribution into dist/
+	$(BIN)/python -m build
+
+lock: ## resolve the requirements anew and write requirements.lock
+	rm -rf .venv && $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet torch==2.13.0
+	$(BIN)/pip install --quiet setuptools .[rl,figures,docs,dev]
+	$(BIN)/pip freeze --all --exclude pip --exclude ltf_nb | sed 's/+cpu$$//' > requirements.lock

@@ -3,11 +3,12 @@ PYTHON  ?= python3.11
 PROFILE ?= quick
 JOBS    ?= 2
 BIN     := .venv/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+README  ?= README.md
 # One thread to a process: two processes then run side by side on two cores at full speed.
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
-export MPLBACKEND = agg
 
 .DEFAULT_GOAL := help
 .PHONY: help env figures studies check test export clean-notebooks notebooks readme table hooks lock wheel
@@ -53,7 +54,7 @@ notebooks: env export ## re-execute the library notebooks in place, then clean t
 	$(BIN)/nbdev_clean
 
 readme: env ## write README.md from nbs/index.ipynb
-	$(BIN)/python -m ltf_nb.readme
+	$(BIN)/jupyter nbconvert --log-level ERROR --to markdown --stdout nbs/index.ipynb | sed 's#](\.\./#](#g; s#](\([0-9a-z_]*\.ipynb\)#](nbs/\1#g' > $(README)
 
 table: env ## rebuild the Adult score table (minutes)
 	$(BIN)/python -m ltf_nb.adult

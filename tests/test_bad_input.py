@@ -1,0 +1,114 @@
+"""Bad input gets a clear error that names the argument, the value and what is allowed, before any work."""
+import gymnasium
+import numpy as np
+import pytest
+
+from ltf_nb.adult import AdultPopulation
+from ltf_nb.dynamics import U_DEFAULT, check_payoffs, trajectory
+from ltf_nb.env import ENV_ID, LongTermFairnessEnv, LongTermFairnessVectorEnv, Problem, transition
+from ltf_nb.experiments import check_parameters, profile_folder
+from ltf_nb.metrics import disparity, loss, loss_weights
+from ltf_nb.plotting import draw_flow, flow_row, save_figure
+from ltf_nb.populations import GaussianPopulation, bayes_threshold, density, sample_gaussian
+
+HALF = np.array([0.5, 0.5])
+RATES = np.full((2, 2), 0.5)
+gaussian = GaussianPopulation()
+adult = AdultPopulation.load()
+rng = np.random.default_rng(0)
+
+
+def stepped(action):
+    env = LongTermFairnessEnv()
+    env.reset(seed=0)
+    return env.step(action)
+
+
+def stepped_batch(actions):
+    envs = LongTermFairnessVectorEnv(3)
+    envs.reset(seed=0)
+    return envs.step(actions)
+
+
+CASES = {
+    "payoffs with a zero": (lambda: transition(HALF, HALF, gaussian, U=[[0, 5], [0.5, 1]]), "U must be positive"),
+    "payoffs with a negative": (lambda: Problem(U=[[0.1, 5], [0.5, -1]]), "U must be positive"),
+    "payoffs with NaN": (lambda: Problem(U=[[0.1, np.nan], [0.5, 1]]), "U must be positive and finite"),
+    "payoffs of another shape": (lambda: Problem(U=[1, 2, 3]), r"U must have shape \(2, 2\)"),
+    "payoffs that are no numbers": (lambda: Problem(U="high"), r"U must be a \(2, 2\) array of numbers; got 'high'"),
+    "q above 1": (lambda: gaussian.accept([0.5, 1.1], HALF), r"q must lie in \[0, 1\]; got 1.1"),
+    "q below 0": (lambda: transition([-0.1, 0.5], HALF, gaussian), r"q must lie in \[0, 1\]; got -0.1"),
+    "q NaN": (lambda: transition([np.nan, 0.5], HALF, gaussian), r"q must lie in \[0, 1\]; got nan"),
+    "q NaN, Adult": (lambda: transition([np.nan, 0.5], HALF, adult), r"q must lie in \[0, 1\]; got nan"),
+    "q that is no number": (lambda: gaussian.accept("half", HALF), "q must be an array of numbers"),
+    "q a scalar": (lambda: gaussian.accept(0.5, HALF), r"q must have shape \(\.\.\., n_groups\)"),
+    "q empty": (lambda: loss([], np.empty((0, 2))), "at least one entry"),
+    "threshold above 1": (lambda: transition(HALF, [0.5, 1.5], gaussian), r"a must lie in \[0, 1\]; got 1.5"),
+    "threshold NaN": (lambda: transition(HALF, [np.nan, 0.5], gaussian), r"a must lie in \[0, 1\]; got nan"),
+    "threshold below 0, Adult": (lambda: transition(HALF, [0.5, -0.5], adult), r"a must lie in \[0, 1\]; got -0.5"),
+    "groups of q": (lambda: transition([0.5] * 3, HALF, gaussian), "q has 3 groups on its last axis, but the population has 2"),
+    "groups of a": (lambda: transition(HALF, [0.5] * 3, gaussian), "a has 3 groups on its last axis, but the population has 2"),
+    "three groups on Adult": (lambda: adult.accept([0.5] * 3, [0.5] * 3), "2"),
+    "one group": (lambda: GaussianPopulation(1), "n_groups must be at least 2; got 1"),
+    "an empty feature range": (lambda: GaussianPopulation(low=1, high=1), "low must be below high"),
+    "shares of another number": (lambda: GaussianPopulation(share=[0.2, 0.3, 0.5]), "share has 3 groups"),
+    "shares that do not sum to 1": (lambda: GaussianPopulation(share=[0.5, 0.6]), "share must sum to 1"),
+    "an unknown coordinate": (lambda: AdultPopulation.load(coordinate="rank"), "'rank'.*score, logit, quantile"),
+    "acceptance rates of other groups": (lambda: loss(HALF, np.full((3, 2), 0.5)), r"accept must have shape \(\.\.\., 2, 2\)"),
+    "acceptance rates above 1": (lambda: disparity("dp", HALF, RATES * 3), r"accept must lie in \[0, 1\]; got 1.5"),
+    "shares of a loss": (lambda: loss(HALF, RATES, share=[1.0]), r"share must have shape \(2,\)"),
+    "an unknown loss": (lambda: loss_weights("f1"), "unknown loss 'f1'; known: tp, tp_tn, zero_one"),
+    "an unknown loss, environment": (lambda: gymnasium.make(ENV_ID, loss="f1"), "unknown loss 'f1'; known: tp, tp_tn, zero_one"),
+    "an unknown disparity": (lambda: disparity("dpp", HALF, RATES), "unknown disparity 'dpp'; known: dp, eop, eo, qr"),
+    "an unknown disparity, environment": (lambda: Problem(disparity="dpp"), "unknown disparity 'dpp'; known: dp, eop, eo, qr"),
+    "a loss that is no name": (lambda: Problem(loss=1), "unknown loss 1; known"),
+    "an unknown population": (lambda: LongTermFairnessEnv(population="credit"), "unknown population 'credit'; known: gaussian, adult"),
+    "no population": (lambda: Problem(population=3), "population must be one of gaussian, adult or have n_groups"),
+    "an unknown reward": (lambda: Problem(reward="sum"), "unknown reward 'sum'; known: plain, lagrangian"),
+    "horizon 0": (lambda: LongTermFairnessEnv(horizon=0), "horizon must be a whole number of at least 1; got 0"),
+    "half a step": (lambda: Problem(horizon=2.5), "horizon must be a whole number of at least 1; got 2.5"),
+    "a floor of one half": (lambda: Problem(q_min=0.5), r"q_min must lie in \[0, 0.5\); got 0.5"),
+    "a negative floor": (lambda: transition(HALF, HALF, gaussian, q_min=-1e-3), r"q_min must lie in \[0, 0.5\); got -0.001"),
+    "a start outside": (lambda: Problem(start=[0.5, 2]), r"start must lie in \[0, 1\]; got 2.0"),
+    "a start of other groups": (lambda: LongTermFairnessEnv(start=[0.5] * 3), "start has 3 groups"),
+    "an action outside": (lambda: stepped([0.5, 2]), r"a must lie in \[0, 1\]; got 2.0"),
+    "an action of other groups": (lambda: stepped([0.5]), "a has 1 groups"),
+    "no environment in a batch": (lambda: LongTermFairnessVectorEnv(0), "num_envs must be a whole number of at least 1; got 0"),
+    "actions of another batch": (lambda: stepped_batch(np.full((2, 2), 0.5)), r"actions must have shape \(3, 2\); got \(2, 2\)"),
+    "no render mode": (lambda: LongTermFairnessEnv(render_mode="human"), "render_mode must be None; got 'human'"),
+    "no steps": (lambda: trajectory(lambda q: q, HALF, 0), "n_steps must be at least 1; got 0"),
+    "a density outside": (lambda: density([1.5, 0.5], [0.0]), r"q must lie in \[0, 1\]; got 1.5"),
+    "a sample outside": (lambda: sample_gaussian([1.5, 0.5], 10, rng), r"q must lie in \[0, 1\]; got 1.5"),
+    "weights of a threshold": (lambda: bayes_threshold(HALF, gaussian, tp_weight=0), "tp_weight must be positive"),
+    "a portrait of another shape": (lambda: draw_flow(None, np.arange(3), np.arange(4), np.ones((4, 3)), np.ones((3, 4))), "u must have shape"),
+    "titles of portraits": (lambda: flow_row(np.arange(3), [], ["one"]), "titles must have one entry for each of the 0 flows; got 1"),
+    "a file format": (lambda: save_figure(None, "x", ("gif",)), "formats holds 'gif'; known formats are png, pdf, svg"),
+    "a profile": (lambda: profile_folder("figures", "huge"), "unknown profile 'huge'; known: smoke, quick, paper"),
+    "a papermill parameter": (lambda: check_parameters(["", "n: int = 1", "# Parameters\nm = 1", ""]), "unknown parameter 'm'; known: n"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_is_refused(case):
+    call, message = CASES[case]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(("entry", "value", "sentence"), [
+    ((0, 0), 6.0, "the unqualified should prefer acceptance"),
+    ((1, 0), 1.5, "the qualified should prefer acceptance"),
+    ((0, 1), 0.9, "among the accepted the unqualified should gain more"),
+    ((1, 0), 0.05, "no label may dominate"),
+])
+def test_broken_ordering_warns(entry, value, sentence):
+    U = U_DEFAULT.copy()
+    U[entry] = value
+    with pytest.warns(UserWarning, match=sentence):
+        check_payoffs(U)
+
+
+@pytest.mark.parametrize("make", [LongTermFairnessEnv, LongTermFairnessVectorEnv])
+def test_step_before_reset(make):
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
+        make().step([HALF])

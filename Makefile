@@ -37,7 +37,7 @@ check: env export ## before a commit: export, tree, clean notebooks, lint, unit 
 	@git diff --exit-code --stat -- ltf_nb || { echo "ltf_nb/ differs from the notebooks as staged: git add nbs ltf_nb"; exit 1; }
 	$(BIN)/ruff check .
 	$(BIN)/codespell
-	$(BIN)/pytest -q -n $(JOBS) -m "not slow"
+	$(BIN)/pytest -q -n $(JOBS) -m "not slow and not network"
 
 test: check ## everything: check, then the notebooks' own checks and the slow tests
 	cd nbs && ../$(BIN)/nbdev_test --n_workers $(JOBS) --timing
@@ -62,8 +62,9 @@ table: env ## rebuild the Adult score table (minutes)
 hooks: env ## install nbdev's git hooks (clean notebooks on commit, merge them by cell)
 	$(BIN)/nbdev_install_hooks
 
-wheel: env ## build the wheel and the source distribution into dist/
+wheel: env ## build the wheel and the source distribution, and try the wheel in an empty environment
 	$(BIN)/python -m build
+	$(BIN)/pytest -q -m network
 
 lock: ## resolve the requirements anew and write requirements.lock
 	rm -rf .venv && $(PYTHON) -m venv .venv

@@ -62,7 +62,7 @@ DISPARITIES = {
     "qr": lambda q, accept: q[...,None],
 }  # name: statistic of (q, accept), shape (..., n_groups, k)
 
-# %% ../nbs/04_metrics.ipynb #b6ac2e80
+# %% ../nbs/04_metrics.ipynb #dacfc696
 def disparity(
     name:str, # One of `DISPARITIES`
     q:np.ndarray, # Qualification rates, shape (..., n_groups)
@@ -73,5 +73,5 @@ def disparity(
     statistic = DISPARITIES[check_name("disparity", name, DISPARITIES)]
     xi = statistic(*check_rates(q, accept))
     n = xi.shape[-2]
-    spread = np.square(xi - xi.sum(-2, keepdims=True)/n).sum((-2,-1))
-    return scale*2/(n-1)*spread
+    gap = xi - np.einsum("...gk->...k", xi)[...,None,:]/n # einsum: sums over such short axes are slow in np.sum
+    return scale*2/(n-1)*np.einsum("...gk,...gk->...", gap, gap)

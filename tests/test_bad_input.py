@@ -53,7 +53,7 @@ CASES = {
     "an empty feature range": (lambda: GaussianPopulation(low=1, high=1), "low must be below high"),
     "shares of another number": (lambda: GaussianPopulation(share=[0.2, 0.3, 0.5]), "share has 3 groups"),
     "shares that do not sum to 1": (lambda: GaussianPopulation(share=[0.5, 0.6]), "share must sum to 1"),
-    "an unknown coordinate": (lambda: AdultPopulation.load(coordinate="rank"), "'rank'.*score, logit, quantile"),
+    "an unknown coordinate": (lambda: AdultPopulation.load(coordinate="rank"), "unknown coordinate 'rank'; known: score, logit, quantile"),
     "acceptance rates of other groups": (lambda: loss(HALF, np.full((3, 2), 0.5)), r"accept must have shape \(\.\.\., 2, 2\)"),
     "acceptance rates above 1": (lambda: disparity("dp", HALF, RATES * 3), r"accept must lie in \[0, 1\]; got 1.5"),
     "shares of a loss": (lambda: loss(HALF, RATES, share=[1.0]), r"share must have shape \(2,\)"),

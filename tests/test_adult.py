@@ -183,7 +183,7 @@ def test_arguments_are_checked(population):
         for method in (population.accept, population.accept_slope):
             with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
                 method(q, a)
-    with pytest.raises(ValueError, match="score, logit, quantile; got 'probit'"):
+    with pytest.raises(ValueError, match="unknown coordinate 'probit'; known: score, logit, quantile"):
         AdultPopulation.load("probit")
     with pytest.raises(ValueError, match="logit_limit must be positive"):
         AdultPopulation.load("logit", logit_limit=-1)

@@ -59,7 +59,7 @@ readme: env ## write README.md from nbs/index.ipynb
 table: env ## rebuild the Adult score table (minutes)
 	$(BIN)/python -m ltf_nb.adult
 
-hooks: env ## install nbdev's git hooks (clean notebooks on commit, merge them by cell)
+hooks: env ## install nbdev's git hooks (merge notebooks cell by cell, trust them after a merge)
 	$(BIN)/nbdev_install_hooks
 
 wheel: env ## build the wheel and the source distribution, and try the wheel in an empty environment

@@ -6,9 +6,11 @@ import pytest
 from ltf_nb.adult import AdultPopulation
 from ltf_nb.dynamics import U_DEFAULT, check_payoffs, trajectory
 from ltf_nb.env import ENV_ID, LongTermFairnessEnv, LongTermFairnessVectorEnv, Problem, transition
+from ltf_nb.evaluation import ask, best_constant, phase_portrait, regret, rollout
 from ltf_nb.experiments import check_parameters, profile_folder
 from ltf_nb.metrics import disparity, loss, loss_weights
 from ltf_nb.plotting import draw_flow, flow_row, save_figure
+from ltf_nb.policies import ConstantPolicy, GreedyPolicy, RaiseThenHold, UniformPolicy
 from ltf_nb.populations import GaussianPopulation, bayes_threshold, density, sample_gaussian
 
 HALF = np.array([0.5, 0.5])
@@ -28,6 +30,16 @@ def stepped_batch(actions):
     envs = LongTermFairnessVectorEnv(3)
     envs.reset(seed=0)
     return envs.step(actions)
+
+
+class Wrong:
+    "A policy whose answer is given."
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def act(self, q, rng, h=None):
+        return self.answer
 
 
 CASES = {
@@ -80,6 +92,21 @@ CASES = {
     "a density outside": (lambda: density([1.5, 0.5], [0.0]), r"q must lie in \[0, 1\]; got 1.5"),
     "a sample outside": (lambda: sample_gaussian([1.5, 0.5], 10, rng), r"q must lie in \[0, 1\]; got 1.5"),
     "weights of a threshold": (lambda: bayes_threshold(HALF, gaussian, tp_weight=0), "tp_weight must be positive"),
+    "a policy with NaN": (lambda: rollout(Wrong([0.1, np.nan]), HALF, gaussian), r"Wrong .* got \[0.1, nan\] in state q = \[0.5, 0.5\] at h = 0"),
+    "a policy out of range": (lambda: ask(Wrong(np.array([0.1, 1.5])), HALF, rng), r"got \[0.1, 1.5\] in state q = \[0.5, 0.5\]"),
+    "a policy of another shape": (lambda: phase_portrait(Wrong(HALF), gaussian, n=3), r"Wrong must return one threshold for each group"),
+    "starts of other groups": (lambda: rollout(UniformPolicy(), [0.5] * 3, gaussian), "q0 has 3 groups"),
+    "a coarse grid": (lambda: phase_portrait(UniformPolicy(), gaussian, n=2), "n must be at least 3 grid points; got 2"),
+    "no draws": (lambda: phase_portrait(UniformPolicy(), gaussian, draws=0), "draws must be at least 1; got 0"),
+    "a portrait of three groups": (lambda: phase_portrait(UniformPolicy(), GaussianPopulation(3)), "population must have 2 groups"),
+    "a negative multiplier": (lambda: best_constant(gaussian, nu=-1), "nu must not be negative; got -1"),
+    "values of other episodes": (lambda: regret([1.0, 2.0], np.ones((3, 2)), 1.0), r"values must have shape \(2, 2\); got \(3, 2\)"),
+    "a constant outside": (lambda: ConstantPolicy([0.5, -1]), r"a must lie in \[0, 1\]; got -1.0"),
+    "a weight above 1": (lambda: GreedyPolicy(gaussian, disparity_weight=2), r"disparity_weight must lie in \[0, 1\]; got 2"),
+    "no step": (lambda: GreedyPolicy(gaussian, step_size=0), "step_size must be positive; got 0"),
+    "no iterations": (lambda: GreedyPolicy(gaussian, n_iterations=0), "n_iterations must be at least 1; got 0"),
+    "a greedy policy of an unknown loss": (lambda: GreedyPolicy(gaussian, loss="f1"), "unknown loss 'f1'"),
+    "a level in percent": (lambda: RaiseThenHold(gaussian, level=95), r"level must lie in \[0, 1\]; got 95"),
     "a portrait of another shape": (lambda: draw_flow(None, np.arange(3), np.arange(4), np.ones((4, 3)), np.ones((3, 4))), "u must have shape"),
     "titles of portraits": (lambda: flow_row(np.arange(3), [], ["one"]), "titles must have one entry for each of the 0 flows; got 1"),
     "a file format": (lambda: save_figure(None, "x", ("gif",)), "formats holds 'gif'; known formats are png, pdf, svg"),

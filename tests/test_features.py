@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from ltf_nb.env import Problem, transition
 from ltf_nb.features import (
     CosineFeatures,
     FourierFeatures,
@@ -30,7 +31,6 @@ from ltf_nb.features import (
     softmax_over_loci,
     train_network_features,
 )
-from ltf_nb.env import Problem, transition
 from ltf_nb.metrics import disparity, loss
 from ltf_nb.populations import GaussianPopulation
 
@@ -253,6 +253,16 @@ def test_import_stays_light():
 
 
 rng = np.random.default_rng(0)
+
+
+def train(loss="tp", **options):
+    return train_network_features("gaussian", loss, "dp", rng, **options)
+
+
+def audit_of(feature_map, population="gaussian", **options):
+    return audit(feature_map, population, "tp", "dp", rng, **options)
+
+
 TOO_LONG = Given(lambda q, a: q + a, 2)
 NOT_FINITE = Given(lambda q, a: q / 0 * 0, 2)
 CASES = {
@@ -270,9 +280,9 @@ CASES = {
     "features that are infinite": (lambda: check_features([np.inf, 0]), "features must be finite"),
     "features that are too long": (lambda: check_features([1.0, 0.1]), "features must have a norm of at most 1; got 1.004987562"),
     "features of another dimension": (lambda: check_features([1.0, 0], 3), r"features must have shape \(\.\.\., 3\); got \(2,\)"),
-    "a map that is too long": (lambda: audit(TOO_LONG, "gaussian", "tp", "dp", rng), "norm of at most 1"),
-    "a map that is not finite": (lambda: audit(NOT_FINITE, "gaussian", "tp", "dp", rng), "features must be finite"),
-    "a map for other groups": (lambda: audit(HatFeatures(2, 2), GaussianPopulation(3), "tp", "dp", rng), "feature_map is for 2 groups, but the population has 3"),
+    "a map that is too long": (lambda: audit_of(TOO_LONG), "norm of at most 1"),
+    "a map that is not finite": (lambda: audit_of(NOT_FINITE), "features must be finite"),
+    "a map for other groups": (lambda: audit_of(HatFeatures(2, 2), GaussianPopulation(3)), "feature_map is for 2 groups, but the population has 3"),
     "states of other groups": (lambda: HatFeatures()([0.5] * 3, HALF), "q has 3 groups on its last axis, but the feature map is for 2"),
     "actions of other groups": (lambda: random_network(2)(HALF, [0.5] * 3), "a has 3 groups on its last axis, but the feature map is for 2"),
     "a rate that is NaN": (lambda: OneHotFeatures()([0.5, np.nan], HALF), r"q must lie in \[0, 1\]; got nan"),
@@ -287,13 +297,12 @@ CASES = {
     "an odd number of waves": (lambda: FourierFeatures.draw(rng, dim=5), "dim must be even"),
     "no width": (lambda: FourierFeatures.draw(rng, width=0), "width must be positive and finite; got 0"),
     "weights that are NaN": (lambda: NetworkFeatures((np.full((2, 4), np.nan),), (np.zeros(2),)), "weights and biases must be finite"),
-    "negative epochs": (lambda: train_network_features("gaussian", "tp", "dp", rng, epochs=-1), "epochs must be a whole number of at least 0; got -1"),
-    "no samples": (lambda: train_network_features("gaussian", "tp", "dp", rng, n_samples=0), "n_samples must be a whole number of at least 1; got 0"),
-    "a layer of one unit": (lambda: train_network_features("gaussian", "tp", "dp", rng, sizes=(8, 1)), "sizes must be a whole number of at least 2; got 1"),
-    "an unknown loss": (lambda: train_network_features("gaussian", "f1", "dp", rng), "unknown loss 'f1'"),
-    "few transitions": (lambda: audit(HatFeatures(), "gaussian", "tp", "dp", rng, n=2000), "n must be at least 2500, four times the dimension; got 2000"),
-    "a test function that is constant": (
-        lambda: audit(HatFeatures(2, 2), "gaussian", "tp", "dp", rng, n=400, test_functions={"one": lambda q: 0 * q[:, 0]}), "'one' does not"),
+    "negative epochs": (lambda: train(epochs=-1), "epochs must be a whole number of at least 0; got -1"),
+    "no samples": (lambda: train(n_samples=0), "n_samples must be a whole number of at least 1; got 0"),
+    "a layer of one unit": (lambda: train(sizes=(8, 1)), "sizes must be a whole number of at least 2; got 1"),
+    "an unknown loss": (lambda: train(loss="f1"), "unknown loss 'f1'"),
+    "few transitions": (lambda: audit_of(HatFeatures(), n=2000), "n must be at least 2500, four times the dimension; got 2000"),
+    "a test function that is constant": (lambda: audit_of(HatFeatures(2, 2), n=400, test_functions={"one": lambda q: 0 * q[:, 0]}), "'one' does not"),
 }
 
 

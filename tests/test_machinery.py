@@ -131,6 +131,7 @@ def test_figure_refuses_bad_parameters(tmp_path, name, value, message):
 
 
 @pytest.mark.slow
-def test_benchmarks_run(tmp_path):
-    done = run_papermill(ROOT / "nbs/studies/benchmarks.ipynb", tmp_path / "out.ipynb", ("profile", "smoke"), ("batch", "64"))
+@pytest.mark.parametrize("nb", sorted((ROOT / "nbs/studies").glob("*.ipynb")), **names)
+def test_study_runs(tmp_path, nb):
+    done = run_papermill(nb, tmp_path / "out.ipynb", ("profile", "smoke"))
     assert done.returncode == 0, done.stderr

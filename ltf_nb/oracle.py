@@ -7,9 +7,9 @@ __all__ = ['NU_MAX', 'GAP', 'grid_rates', 'grid_position', 'interpolate', 'Choic
            'tabulate', 'fold', 'outcome', 'respond', 'search', 'compiled', 'look_ahead', 'PlannedPolicy', 'grid_tables',
            'plan', 'start_mean', 'Optimum', 'constrain', 'check_request', 'solve']
 
-# %% ../nbs/08_oracle.ipynb #7d253197
+# %% ../nbs/08_oracle.ipynb #7dba78dd
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from numbers import Real
 
 import numpy as np
@@ -275,7 +275,7 @@ class Optimum:
         "Reward and utility to come from step `h` on, shape (..., 2)"
         return sum(w*p.value(q, h) for w,p in zip(self.weights, self.policies))
 
-# %% ../nbs/08_oracle.ipynb #170b0019
+# %% ../nbs/08_oracle.ipynb #124c91bf
 NU_MAX, GAP = 1e6, 1e-4 # The multiplier that stands for infinity; the reward a step that may be left on the table
 
 def constrain(
@@ -289,14 +289,15 @@ def constrain(
     cheap, margin = maximise(0.), g1 - target
     r0,g0 = cheap.mean_value
     if g0 >= target: return Optimum((cheap,), np.ones(1), 0., target, margin)
-    height = np.inf
-    while height > GAP*horizon:
+    for _ in range(50): # ten or so are enough
         nu = (r0-r1)/(g1-g0)
         middle = maximise(nu)
         r,g = middle.mean_value
         height = (r + nu*g) - (r0 + nu*g0)
         if g >= target: fair, r1, g1 = middle, r, g
         else: cheap, r0, g0 = middle, r, g
+        if height <= GAP*horizon: break
+    else: raise RuntimeError(f"no multiplier found for utility_target {target} in 50 plans; use a finer grid")
     weight = (target-g0)/(g1-g0)
     return Optimum((cheap,fair), np.array([1-weight,weight]), float(nu), target, margin)
 
@@ -322,7 +323,7 @@ def check_request(
     if n_cells is not None and not (number(n_cells) and n_cells >= 1 and n_cells**.5 == int(n_cells**.5)):
         raise ValueError(f"n_cells must be the square of a whole number, or None; got {n_cells!r}")
 
-# %% ../nbs/08_oracle.ipynb #3cd30f7b
+# %% ../nbs/08_oracle.ipynb #80020746
 def solve(
     population:str|Population, # The population, or its name
     loss:str="tp", # One of `LOSSES`
@@ -339,7 +340,7 @@ def solve(
     "Compute the policy that maximises $V_r+\\nu V_g$, or $V_r$ under a constraint on the mean $V_g$."
     problem = Problem(population, loss, disparity, horizon, U=U, q_min=q_min)
     check_request(problem, nu, utility_target, n_cells, n_states, n_actions)
-    choices = make_choices(n_actions, n_cells)
+    n_states, choices = int(n_states), make_choices(int(n_actions), n_cells)
     tables = list(grid_tables(problem, grid_rates(n_states, q_min), choices, n_states))
     def maximise(nu): return plan(problem, choices, nu, n_states, tables)
     if utility_target is None: return Optimum((maximise(float(nu)),), np.ones(1), float(nu))

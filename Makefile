@@ -21,7 +21,7 @@ env: .venv/.ready ## build .venv from requirements.lock (skipped when it is curr
 # torch first and exactly: any later package that asks for "torch" then finds it installed.
 .venv/.ready: requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Python 3.11 is needed: make PYTHON=/path/to/python3.11")'
-	$(PYTHON) -m venv --clear .venv
+	rm -rf .venv && $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet $$(grep '^torch==' requirements.lock)
 	$(BIN)/pip install --quiet -r requirements.lock
 	$(BIN)/python -c 'import site, pathlib; pathlib.Path(site.getsitepackages()[0], "ltf_nb.pth").write_text(str(pathlib.Path.cwd()) + "\n")'

@@ -310,7 +310,7 @@ def provenance(
     "Say what computed a result and how long it took."
     root = Path(__file__).resolve().parent
     revision = subprocess.run(["git","describe","--always","--dirty","--abbrev=40","--exclude=*"], cwd=root, capture_output=True, text=True).stdout.strip()
-    packages = ("ltf_nb","numpy","scipy","numba","gymnasium","torch","stable-baselines3")
+    packages = ("numpy","scipy","numba","gymnasium","torch","stable_baselines3")
     found = {d.name: d.version for d in distributions() if d.name in packages}
     return {"revision": revision or None, "python": platform.python_version(), **found, "machine": platform.machine(),
             "seconds": round(time.time() - begin[0], 1), "processor_seconds": round(time.process_time() - begin[1], 1)}

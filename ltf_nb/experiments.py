@@ -8,7 +8,7 @@ __all__ = ['VARIANTS', 'TRAINED', 'TP', 'TP_TN', 'YARDSTICKS', 'LEARNERS', 'FIGU
            'streams_of', 'train_lucbfair_cell', 'train_pooled_cell', 'train_rtd3_cell', 'checkpoint_file',
            'save_cell_policy', 'load_cell_policy', 'evaluate_policy', 'Result', 'sums_of', 'fault_of', 'read_result',
            'provenance', 'run_cell', 'fault_of_work', 'locked', 'set_aside', 'places', 'is_done', 'load_or_run',
-           'assigned', 'check_parameters']
+           'retire', 'assigned', 'check_parameters']
 
 # %% ../nbs/13_experiments.ipynb #7e44cbe5
 import ast
@@ -410,7 +410,16 @@ def load_or_run(
             raise OSError(e.errno, f"{e.strerror}; results of {cell} cannot be written below {folder.parent.parent}. What was finished before is untouched, and the same call goes on from there", e.filename) from e
     return read_result(folder)
 
-# %% ../nbs/13_experiments.ipynb #0a11b176
+# %% ../nbs/13_experiments.ipynb #18588ed5
+def retire(
+    profile:str, # One of `PROFILES`
+    results_dir:str|Path="results", # Folder of all results
+)->None:
+    "Set all results of a profile aside, so that they are computed from nothing."
+    for folder in sorted(profile_folder(results_dir, profile).glob("*-*/seed*")):
+        set_aside(folder, "it is to be computed anew", places(parse_cell(folder.parent.name), profile, int(folder.name[4:]), results_dir)[1])
+
+# %% ../nbs/13_experiments.ipynb #280794a1
 def assigned(
     source:str, # Source of a cell
 )->dict: # Name to literal value, in order
@@ -419,7 +428,7 @@ def assigned(
              for n in ast.parse(source).body if isinstance(n, ast.AnnAssign|ast.Assign)]
     return {target.id: ast.literal_eval(value) for target,value in pairs}
 
-# %% ../nbs/13_experiments.ipynb #f5f31f2e
+# %% ../nbs/13_experiments.ipynb #5737b856
 def check_parameters(
     cells:list, # IPython's `In`, with the call to this function as its last entry
 )->None:

@@ -13,7 +13,6 @@ import json
 import os
 from dataclasses import asdict, dataclass, fields
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
@@ -25,7 +24,8 @@ from . import features as feature_maps
 from .dynamics import check_name
 from .env import Problem
 from .features import FeatureMap, cells_per_axis, check_count, check_features, draw_in_cell, grid_loci, softmax_over_loci
-from .theory import dual_lr_formula
+from .policies import load_arrays, save_arrays
+from .theory import check_positive, dual_lr_formula
 
 # %% ../nbs/11_lucbfair.ipynb #58741e93
 class Task(Protocol):
@@ -71,17 +71,11 @@ class LUCBFairSettings:
     def __post_init__(self):
         for name in ("n_episodes","n_loci","refresh_every"): check_count(name, getattr(self, name), 1)
         check_name("dtype", self.dtype, ("float32","float64"))
-        def check(name, fits, allowed):
-            value = getattr(self, name)
-            try: good = np.isfinite(value) and fits(value)
-            except TypeError: good = False
-            if not good: raise ValueError(f"{name} must be {allowed}; got {value!r}")
-        check("ridge", lambda x: x > 0, "positive and finite")
-        for name in ("bonus_scale","sharpness","nu","nu_max"): check(name, lambda x: x >= 0, "at least 0 and finite")
-        if self.dual_lr is not None: check("dual_lr", lambda x: x >= 0, "at least 0 and finite, or None")
+        check_positive(ridge=self.ridge), check_positive(zero=True, **{name: getattr(self, name) for name in ("bonus_scale","sharpness","nu","nu_max")})
+        if self.dual_lr is not None: check_positive(zero=True, dual_lr=self.dual_lr)
         if self.utility_target is not None:
-            check("utility_target", np.isfinite, "a finite number, or None"), check("nu_max", lambda x: x > 0, "positive where utility_target is given")
-            check("nu", lambda x: x <= self.nu_max, f"at most nu_max = {self.nu_max} where utility_target is given")
+            check_positive(zero=True, utility_target=self.utility_target), check_positive(nu_max=self.nu_max)
+            if self.nu > self.nu_max: raise ValueError(f"nu must be at most nu_max = {self.nu_max} where utility_target is given; got {self.nu!r}")
 
 # %% ../nbs/11_lucbfair.ipynb #42ba09c7
 def dual_step(
@@ -421,26 +415,16 @@ def join_map(
 # %% ../nbs/11_lucbfair.ipynb #265404a9
 def save_policy(
     policy:LUCBFairPolicy, # The policy
-    folder:str|Path, # Existing folder; gets policy.safetensors and policy.json
+    folder:str|Path, # Gets policy.safetensors and policy.json
 )->None:
     "Write a policy with its feature map."
-    from safetensors.numpy import save
-    arrays, about = split_map(policy.feature_map)
-    arrays = {name: np.ascontiguousarray(x) for name,x in ({"w": policy.w, "Lam_inv": policy.Lam_inv} | arrays).items()}
-    data, numbers = save(arrays), {name: getattr(policy, name) for name in ("nu","n_loci","bonus_scale","sharpness")}
-    header = numbers | {"feature_map": about, "shapes": {name: x.shape for name,x in arrays.items()}, "sha256": sha256(data).hexdigest()}
-    Path(folder, "policy.safetensors").write_bytes(data)
-    Path(folder, "policy.json").write_text(json.dumps(header, indent=1) + "\n")
+    arrays, of_map = split_map(policy.feature_map)
+    about = {"algorithm": "lucbfair"} | {name: getattr(policy, name) for name in ("nu","n_loci","bonus_scale","sharpness")} | {"feature_map": of_map}
+    save_arrays(folder, "policy", {"w": policy.w, "Lam_inv": policy.Lam_inv} | arrays, about)
 
 def load_policy(
     folder:str|Path, # Folder that `save_policy` wrote to
 )->LUCBFairPolicy: # The policy
-    "Read a policy back, after checking that its arrays are the ones that were written."
-    from safetensors.numpy import load
-    path, about = Path(folder, "policy.safetensors"), json.loads(Path(folder, "policy.json").read_text())
-    data = path.read_bytes()
-    if sha256(data).hexdigest() != about.pop("sha256"): raise ValueError(f"{path} does not have the sha256 in policy.json: it is damaged, or not what was saved")
-    arrays, shapes, of_map = load(data), about.pop("shapes"), about.pop("feature_map")
-    for name,shape in shapes.items():
-        if name not in arrays or list(arrays[name].shape) != shape: raise ValueError(f"{path} must hold {name} of shape {shape}; got {arrays[name].shape if name in arrays else 'nothing'}")
-    return LUCBFairPolicy(join_map(arrays, of_map), arrays["w"], arrays["Lam_inv"], **about)
+    "Read a policy back."
+    arrays, about = load_arrays(folder, "policy", "lucbfair")
+    return LUCBFairPolicy(join_map(arrays, about["feature_map"]), arrays["w"], arrays["Lam_inv"], about["nu"], about["n_loci"], about["bonus_scale"], about["sharpness"])

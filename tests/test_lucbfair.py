@@ -255,7 +255,7 @@ def test_damaged_policy_files_are_refused(tmp_path):
     save_policy(policy, tmp_path)
     about = json.loads((tmp_path / "policy.json").read_text())
     (tmp_path / "policy.json").write_text(json.dumps(about | {"shapes": about["shapes"] | {"w": [3, 2, 36]}}))
-    with pytest.raises(ValueError, match=r"must hold w of shape \[3, 2, 36\]; got \(2, 2, 36\)"):
+    with pytest.raises(ValueError, match=r"must hold the shapes .*'w': \[3, 2, 36\].*; got .*'w': \[2, 2, 36\]"):
         load_policy(tmp_path)
     (tmp_path / "policy.json").write_text(json.dumps(about | {"feature_map": about["feature_map"] | {"kind": "os"}}))
     with pytest.raises(ValueError, match="unknown feature map 'os'"):
@@ -280,13 +280,13 @@ def test_thresholds_of_all_states_are_drawn_from_their_own_cells():
 BAD = {
     "K below 1": (lambda: LUCBFairSettings(n_episodes=0), "n_episodes must be a whole number of at least 1; got 0"),
     "K no number": (lambda: LUCBFairSettings(n_episodes="many"), "n_episodes must be a whole number of at least 1; got 'many'"),
-    "ridge zero": (lambda: LUCBFairSettings(ridge=0), "ridge must be positive and finite; got 0"),
-    "ridge a word": (lambda: LUCBFairSettings(ridge="one"), "ridge must be positive and finite; got 'one'"),
-    "cap below 0": (lambda: LUCBFairSettings(nu_max=-0.5), "nu_max must be at least 0 and finite; got -0.5"),
-    "nu infinite": (lambda: LUCBFairSettings(nu=np.inf), "nu must be at least 0 and finite; got inf"),
-    "step below 0": (lambda: LUCBFairSettings(dual_lr=-1.0), "dual_lr must be at least 0 and finite, or None; got -1.0"),
+    "ridge zero": (lambda: LUCBFairSettings(ridge=0), r"ridge must lie in \(0, inf\); got 0"),
+    "ridge a word": (lambda: LUCBFairSettings(ridge="one"), r"ridge must lie in \(0, inf\); got 'one'"),
+    "cap below 0": (lambda: LUCBFairSettings(nu_max=-0.5), r"nu_max must lie in \[0, inf\); got -0.5"),
+    "nu infinite": (lambda: LUCBFairSettings(nu=np.inf), r"nu must lie in \[0, inf\); got inf"),
+    "step below 0": (lambda: LUCBFairSettings(dual_lr=-1.0), r"dual_lr must lie in \[0, inf\); got -1.0"),
     "refresh never": (lambda: LUCBFairSettings(refresh_every=0), "refresh_every must be a whole number of at least 1; got 0"),
-    "cap 0 with a target": (lambda: LUCBFairSettings(nu=0.0, nu_max=0.0, utility_target=1.0), "nu_max must be positive where utility_target"),
+    "cap 0 with a target": (lambda: LUCBFairSettings(nu=0.0, nu_max=0.0, utility_target=1.0), r"nu_max must lie in \(0, inf\); got 0.0"),
     "M no square": (lambda: train(n_loci=24), r"n_loci must be m\*\*2 for a whole number m"),
     "target above H": (lambda: train(utility_target=4.5, nu=0.0), "utility_target must be at most the horizon 4; got 4.5"),
     "horizon 0": (lambda: train(task=type("Empty", (Noisy,), {"horizon": 0})()), "horizon must be a whole number of at least 1; got 0"),

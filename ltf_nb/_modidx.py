@@ -161,6 +161,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'ltf_nb.lucbfair.Training.loss': ('lucbfair.html#training.loss', 'ltf_nb/lucbfair.py'),
                                  'ltf_nb.lucbfair.Training.returns': ('lucbfair.html#training.returns', 'ltf_nb/lucbfair.py'),
                                  'ltf_nb.lucbfair.add_feature': ('lucbfair.html#add_feature', 'ltf_nb/lucbfair.py'),
+                                 'ltf_nb.lucbfair.cell_points': ('lucbfair.html#cell_points', 'ltf_nb/lucbfair.py'),
                                  'ltf_nb.lucbfair.check_run': ('lucbfair.html#check_run', 'ltf_nb/lucbfair.py'),
                                  'ltf_nb.lucbfair.compiled': ('lucbfair.html#compiled', 'ltf_nb/lucbfair.py'),
                                  'ltf_nb.lucbfair.draw_action': ('lucbfair.html#draw_action', 'ltf_nb/lucbfair.py'),

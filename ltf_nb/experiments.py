@@ -215,7 +215,7 @@ def save_cell_policy(cell, policy, folder):
     if cell.algorithm == "rtd3": policy.save(folder)
     elif cell.algorithm == "lucbfair":
         from ltf_nb.lucbfair import save_policy
-        save_policy(policy, folder)
+        save_policy(replace(policy, Lam_inv=policy.Lam_inv.astype(np.float32)), folder) # half the size; what is judged is what was saved
     else:
         from ltf_nb.pooled import save_pooled
         save_pooled(policy, folder)

@@ -312,13 +312,13 @@ def save_checkpoint(
     config:dict, # What defines the run
 )->Path: # The checkpoint
     "Write a checkpoint elsewhere and rename it; keep the last two."
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
     folder, target = Path(folder), Path(folder)/f"step{learner.n_steps:09d}"
     work = folder/"unfinished"
     for path in (work,target): shutil.rmtree(path, ignore_errors=True)
     work.mkdir(parents=True)
     best = {} if learner.best is None else {f"best.{k}.{part}": x for k,layer in enumerate(learner.best[1]) for part,x in zip("wb", layer)}
-    save_file({name: x.numpy() for name,x in learner.networks.state_dict().items()} | best, work/"networks.safetensors")
+    (work/"networks.safetensors").write_bytes(save({name: x.numpy() for name,x in learner.networks.state_dict().items()} | best))
     np.savez(work/"optimisers.npz", **optimiser_arrays(learner.networks))
     np.savez(work/"replay.npz", rows=learner.replay[:learner.n_steps].numpy())
     np.savez(work/"curves.npz", **{name: np.array(x) for name,x in learner.curves.items()})

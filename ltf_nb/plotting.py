@@ -193,8 +193,8 @@ def draw_sliding(
 )->mpl.axes.Axes: # The same axes
     "Draw the sliding mean of a sequence with one standard deviation on either side."
     if window < 1: raise ValueError(f"window must be at least 1; got {window}")
-    k = min(window, len(values))
-    parts = np.lib.stride_tricks.sliding_window_view(np.asarray(values, dtype=float), k)
-    mean, std = parts.mean(-1), parts.std(-1)
-    if raw: ax.plot(np.arange(1, len(values)+1), values, color=line.get("color"), lw=.5, alpha=.35)
-    return draw_band(ax, np.arange(k, len(values)+1), mean, mean-std, mean+std, **line)
+    k, padded = np.arange(1, len(values)+1), np.append(np.full(window-1, np.nan), values)
+    parts = np.lib.stride_tricks.sliding_window_view(padded, window)
+    mean, std = np.nanmean(parts, -1), np.nanstd(parts, -1)
+    if raw: ax.plot(k, values, color=line.get("color"), lw=.5, alpha=.35)
+    return draw_band(ax, k, mean, mean-std, mean+std, **line)

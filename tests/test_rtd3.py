@@ -130,6 +130,20 @@ def test_resumed_run_ends_with_the_same_bytes(settings, tmp_path):
         np.testing.assert_array_equal(curves[name], resumed_curves[name])
 
 
+@pytest.mark.parametrize("buffer_size", [1000, 80, 70, 7], ids=["in part", "just full", "wrapped", "shorter than an episode"])
+def test_replay_comes_back_place_by_place(buffer_size, tmp_path):
+    env, rng = make_env(settings=replace(TINY, buffer_size=buffer_size), horizon=20), np.random.default_rng(0)
+    config = rtd3.run_config(env, 200, rng)
+    learner, fresh = make_learner(env, 200, rng), make_learner(env, 200, np.random.default_rng(1))
+    while learner.n_steps < 80:
+        rtd3.play_episode(learner)
+    rtd3.save_checkpoint(learner, tmp_path, config)
+    rtd3.resume(fresh, tmp_path, config)
+    np.testing.assert_array_equal(fresh.replay, learner.replay)
+    rtd3.play_episode(learner), rtd3.play_episode(fresh)
+    np.testing.assert_array_equal(fresh.replay, learner.replay)
+
+
 def test_finished_run_is_not_trained_again(alone, tmp_path, monkeypatch):
     train(**TASK, checkpoints=tmp_path)
     monkeypatch.setattr(rtd3, "train_episode", None)
@@ -264,12 +278,27 @@ def test_only_a_termination_stops_the_bootstrap(terminate):
     np.testing.assert_array_equal(np.flatnonzero(learner.replay[:, -1]), [19, 39] if terminate else [])
 
 
-def test_full_replay_keeps_the_newest():
-    env = make_env(settings=replace(TINY, buffer_size=30, observe_time=True), horizon=20)
-    learner = make_learner(env, 1000, np.random.default_rng(0))
+@pytest.mark.parametrize("capacity, buffer_size", [(1000, 30), (30, 1000), (1000, 40), (1000, 7)],
+                         ids=["settings' bound", "run's bound", "just full", "shorter than an episode"])
+def test_full_replay_keeps_the_newest(capacity, buffer_size):
+    env = make_env(settings=replace(TINY, buffer_size=buffer_size, observe_time=True), horizon=20)
+    learner = make_learner(env, capacity, np.random.default_rng(0))
     rtd3.play_episode(learner), rtd3.play_episode(learner)
-    # The clock says which step a row is: 20 + 20 steps in 30 places, the first ten overwritten.
-    np.testing.assert_allclose(learner.replay[:, 2] * 20, [*range(10, 20), *range(10, 20), *range(10)], atol=1e-5)
+    # The clock says which step a row is; each place holds the newest of the 40 steps that belong there.
+    size = min(capacity, buffer_size)
+    newest = [max(range(place, 40, size)) % 20 for place in range(size)]
+    np.testing.assert_allclose(learner.replay[:, 2] * 20, newest, atol=1e-5)
+
+
+@pytest.mark.parametrize("n_episodes, filled", [(1, 20), (2, 30), (4, 30)], ids=["in part", "full", "wrapped"])
+def test_batches_come_from_all_that_is_remembered_and_nothing_else(n_episodes, filled):
+    import torch
+
+    learner = make_learner(make_env(settings=replace(TINY, buffer_size=30), horizon=20), 1000, np.random.default_rng(0))
+    for _ in range(n_episodes):
+        rtd3.play_episode(learner)
+    learner.replay[:, -2] = torch.arange(30)  # rewards say from which place they come
+    assert set(rtd3.draw_block(learner, 100)[2].flatten().tolist()) == set(range(filled))
 
 
 def test_best_model_is_one_that_acted(tmp_path):

@@ -266,8 +266,9 @@ def draw_over_time(
     tail:float=.1, # Fraction of episodes that a band leaves out at either end
 ): # The same axes
     "Draw means over episodes at each step, some with a band."
-    for name,x in values.items(): draw_quantiles(ax, x, tail if name in banded else 1., lw=1.6 if name in banded else 1., **look(name))
-    ax.set_xlabel("step $h$")
+    for name,x in values.items(): draw_quantiles(ax, x, tail if name in banded else 1., lw=1.4 if name in banded else 1., **look(name))
+    ax.set(xlabel="step $h$", xlim=(0,len(x)))
+    ax.locator_params(axis="x", integer=True, nbins=5)
     return ax
 
 # %% ../nbs/07_evaluation.ipynb #e705036e

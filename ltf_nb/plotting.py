@@ -126,7 +126,7 @@ def page(
     above = n_rows*(panel+title) + rest
     fig = plt.figure(figsize=(width, above+below))
     top,bottom = fig.subfigures(2, 1, height_ratios=(above,below))
-    return fig, top.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False), bottom.subplots(1, n_below, squeeze=False)[0]
+    return fig, top.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False), bottom.subplots(1, n_below, sharey=True, squeeze=False)[0]
 
 # %% ../nbs/00_plotting.ipynb #a343d702
 def draw_paths(

@@ -67,6 +67,7 @@ wheel: env ## build the wheel and the source distribution, and try the wheel in 
 	$(BIN)/pytest -q -m network
 
 site: env ## build the paper as a website into docs/_build/html
+	rm -rf docs/_build/html
 	$(BIN)/python docs/stage.py
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d docs/_build/doctrees docs/_build/source docs/_build/html
 

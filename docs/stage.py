@@ -54,7 +54,7 @@ class Pages:
         self.studies = {p: read(p) for p in executed if (ROOT / "nbs/studies" / p.name).exists()}
         self.modules = api.modules(self.library)
         self.names = api.public_names(self.modules)
-        self.labels = set(re.findall(r"^:label: ((?:asm|lem|def|thm|alg|cor)-[\w-]+)$", (DOCS / "problem.md").read_text(), re.M))
+        self.labels = set(re.findall(r"^:label: ((?:eq|asm|lem|def|thm|alg)-[\w-]+)$", (DOCS / "problem.md").read_text(), re.M))
 
     def address(self, path: Path) -> str:
         "Where a notebook lies in the staged sources."
@@ -85,13 +85,19 @@ staged = set()
 
 PROTECTED = re.compile(r"(```.*?```|::::*.*?^::::*$|\$\$.*?\$\$|\$[^$\n]+\$|`[^`\n]+`|!?\[[^\]]*\]\([^)]*\)|^#.*?$|\{[\w:]+\}`[^`]*`)", re.S | re.M)
 KINDS = {"Thm": "thm", "Theorem": "thm", "Asm": "asm", "Assumption": "asm", "Lemma": "lem", "Def.": "def", "Def": "def", "Definition": "def",
-         "Alg.": "alg", "Algorithm": "alg", "Corollary": "cor"}
+         "Alg.": "alg", "Algorithm": "alg"}
 STATEMENT = re.compile(rf"\b({'|'.join(re.escape(k) for k in sorted(KINDS, key=len, reverse=True))}) (A\.\d+|\d\.\d+|\d+)\b")
 
 
 def link_words(text: str, pages: Pages, here: str) -> str:
     "Link equations, statements and figures that prose names by their number in the paper."
     up = "../" * here.count("/")
+
+    def equation(match):
+        first, last = match[2] or match[3], match[4] or match[5]
+        if not {f"eq-{n}" for n in (first, last) if n} <= pages.labels:
+            return match[0]
+        return f"{match[1]} {{eq}}`eq-{first}`" + (f"–{{eq}}`eq-{last}`" if last else "")
 
     def statement(match):
         label = f"{KINDS[match[1]]}-{match[2].lower().replace('.', '-')}"
@@ -101,8 +107,7 @@ def link_words(text: str, pages: Pages, here: str) -> str:
         found = [p for p in pages.figures if p.name.startswith(f"fig{int(match[2]):02}")]
         return f"[{match[0]}]({up}{pages.address(found[0])})" if found and pages.address(found[0]) != here else match[0]
 
-    text = re.sub(r"\bEqs?\. \(?(\d+)\)?(?:–\(?(\d+)\)?)?",
-                  lambda m: f"Eq{'s' if m[2] else ''}. {{eq}}`eq-{m[1]}`" + (f"–{{eq}}`eq-{m[2]}`" if m[2] else "") if int(m[2] or m[1]) <= 14 else m[0], text)
+    text = re.sub(r"\b(Eqs?\.) (?:\((\d+)\)|(\d+))(?:–(?:\((\d+)\)|(\d+)))?", equation, text)
     text = STATEMENT.sub(statement, text)
     return re.sub(r"\b([Ff]ig(?:ure|\.)? ?)(\d\d?)\b(?!\.\d)", figure, text)
 
@@ -229,21 +234,20 @@ def results_table(pages: Pages, here: str) -> str:
 
 
 def landing(pages: Pages) -> None:
-    "The landing page: nbs/index.ipynb, with the portraits and the claims behind its first paragraph unless it shows them itself."
+    "The landing page: nbs/index.ipynb, with the portraits and the claims in it unless it shows them itself."
     nb = read(ROOT / "nbs/index.ipynb")
     whole = "\n".join(source(c) for c in nb["cells"])
-    head, _, rest = source(nb["cells"][0]).partition("\n\n")
-    first, _, rest = rest.partition("\n\n")
+    head, paragraph, *rest = source(nb["cells"][0]).split("\n\n")
     picture = ROOT / "figures/paper/landing.png"
-    extra = []
-    if picture.exists() and "landing.png" not in whole:
-        extra.append("![Phase portraits of five policies side by side: greedy, random, L-UCBFair, R-TD3 and the optimum](../figures/paper/landing.png)")
-    extra.append("[Move the thresholds yourself](../interactive.md) · [The problem](../problem.md) · [All figures](../figures/index.md)".replace("../", ""))
-    if "verdict" not in whole.lower() or not re.search(r"^\|.*verdict", whole, re.M | re.I):
-        extra += ["## What was claimed, what was found", results_table(pages, "index.ipynb")] if results_table(pages, "index.ipynb") else []
-    before, after = (extra[:-2], extra[-2:]) if len(extra) > 2 else (extra, [])
-    nb["cells"][0] = markdown("\n\n".join([head, first, *before, rest]))
-    nb["cells"].append(markdown("\n\n".join([*after, *toctrees(pages)])))
+    if picture.exists() and picture.name not in whole:
+        paragraph += "\n\n![Phase portraits side by side: greedy, random, L-UCBFair, R-TD3 and the optimum](../figures/paper/landing.png)"
+    paragraph += "\n\n**[Move the thresholds yourself](interactive.md)** · [The problem](problem.md) · [All figures](figures/index.md) · [API](api/index.md)"
+    results = results_table(pages, "index.ipynb")
+    if results and not re.search(r"^\|.*\bverdict\b", whole, re.M | re.I):
+        second = [i for i, block in enumerate(rest) if block.startswith("## ")][1]  # behind the first section, the commands
+        rest[second:second] = ["## What was claimed, what was found", results]
+    nb["cells"][0] = markdown("\n\n".join([head, paragraph, *rest]))
+    nb["cells"].append(markdown("\n\n".join(toctrees(pages))))
     stage_notebook(ROOT / "nbs/index.ipynb", nb, pages, "index.ipynb")
 
 

@@ -12,7 +12,7 @@ export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env figures claims studies report check test export clean-notebooks notebooks readme table hooks lock wheel
+.PHONY: help env figures claims studies report site serve check test export clean-notebooks notebooks readme table hooks lock wheel
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -76,6 +76,14 @@ hooks: env ## install nbdev's git hooks (merge notebooks cell by cell, trust the
 wheel: env ## build the wheel and the source distribution, and try the wheel in an empty environment
 	$(BIN)/python -m build
 	$(BIN)/pytest -q -m network
+
+site: env ## build the paper as a website into docs/_build/html
+	rm -rf docs/_build/html
+	$(BIN)/python docs/stage.py
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d docs/_build/doctrees docs/_build/source docs/_build/html
+
+serve: site ## build the website and serve it on http://localhost:8000
+	$(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory docs/_build/html
 
 lock: ## resolve the requirements anew and write requirements.lock
 	rm -rf .venv && $(PYTHON) -m venv .venv

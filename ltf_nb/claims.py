@@ -329,7 +329,7 @@ def now_and_later(
     "Judge whether something is given up at first and gained later."
     now, later = interval(early(gain, 5)), interval(settled(gain))
     held = (now[2] < 0) + (later[1] > 0)
-    return later[0], (NOT,PARTLY,REPLICATED)[held], f"first five steps {show(now)}, at equilibrium {show(later)}"
+    return later[0], (NOT,PARTLY,REPLICATED)[held], f"first step {gain[0].mean():+.3f}, first five steps {show(now)}, at equilibrium {show(later)}"
 
 @claim("short-long", "L-UCBFair loses utility at first and reaches a state that is preferable in the long term.", "Fig. 15", ("fig15",),
        "True-positive fraction of L-UCBFair minus greedy without constraint: below 0 over the first five steps and above 0 at equilibrium (95 % intervals, paired); partly if one holds.")

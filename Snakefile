@@ -13,6 +13,7 @@ SEEDS = range(int(config.get("n_seeds", 5)))
 FIGURES = {p.stem[:5]: p.stem for p in sorted(Path("nbs/figures").glob("fig*.ipynb"))}
 STUDIES = sorted(p.stem for p in Path("nbs/studies").glob("*.ipynb"))
 LIBRARY = syntax_hash(*sorted(Path("ltf_nb").glob("[a-z]*.py")))
+OVERVIEW_CELLS = [Cell(name, "gaussian") for name in ("greedy", "uniform", "lucbfair", "rtd3", "optimum")]
 CLAIM_CELLS = sorted({cell for cells in FIGURE_CELLS.values() for cell in cells} | set(HEADLINE_CELLS))
 # Seconds that a job is expected to take on one core; the time limit is many times that.
 EXPECTED = {"smoke": {"rtd3": 8, "lucbfair": 10, "lucbfair_pooled": 8, "notebook": 10},
@@ -63,7 +64,7 @@ def minutes(what):
 localrules: figures, claims, studies
 
 rule figures:
-    input: [outputs_of(PROFILE, name)[1:] for name in FIGURES.values()], f"figures/{PROFILE}/claims.json"
+    input: [outputs_of(PROFILE, name)[1:] for name in FIGURES.values()], f"figures/{PROFILE}/landing.png", f"figures/{PROFILE}/claims.json"
 
 rule claims:
     input: "results/paper/seeds.json", f"figures/{PROFILE}/claims.json"
@@ -97,6 +98,17 @@ rule figure:
     threads: 1
     resources: mem_mb=4000, runtime=minutes("notebook"), expected=expected("notebook")
     shell: RUN + " {input[0]} {output[0]} profile={wildcards.profile} >{log} 2>&1"
+
+rule overview:
+    input:
+        ancient("nbs/runs/overview.ipynb"),
+        lambda w: results_of(OVERVIEW_CELLS, w.profile, drawn=[f"figures/{w.profile}/landing.png"])
+    output: report("figures/{profile}/landing.png", category="Overview"), "figures/{profile}/landing.pdf", "results/{profile}/notebooks/overview.ipynb"
+    params: code=LIBRARY + syntax_hash("nbs/runs/overview.ipynb")
+    log: "results/.work/{profile}/logs/overview.log"
+    threads: 1
+    resources: mem_mb=4000, runtime=minutes("notebook"), expected=expected("notebook")
+    shell: RUN + " {input[0]} {output[2]} profile={wildcards.profile} >{log} 2>&1"
 
 rule judge:
     input:

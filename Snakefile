@@ -126,7 +126,7 @@ rule judge:
 rule seeds:
     input:
         ancient("nbs/runs/seeds.ipynb"),
-        lambda w: [path for seed in SEEDS for path in results_of(HEADLINE_CELLS, "quick", seed)]
+        lambda w: [path for seed in SEEDS for path in results_of(HEADLINE_CELLS if seed else CLAIM_CELLS, "quick", seed)]
     output: "results/paper/seeds.json", "results/paper/notebooks/seeds.ipynb"
     log: "results/.work/paper/logs/seeds.log"
     threads: 1

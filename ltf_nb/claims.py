@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.stats import binomtest, bootstrap
+from tqdm import tqdm
 
 from .adult import binned_rate, design, fit_logit, load_adult
 from .dynamics import trajectory
@@ -400,16 +401,17 @@ def measure_seeds(
     n_seeds:int=5, # Seeds, from 0 on
     results_dir:str|Path="results", # Folder of all results
     profile:str="quick", # Size of the runs
-)->dict: # For each headline claim: mean and interval of its number, and how often each verdict
-    "Measure the headline claims on several seeds."
+)->dict: # For each claim: mean and interval of its number, how often each verdict, and the sentence of the first seed
+    "Measure the claims at the quick size, the headline ones on several seeds."
     if n_seeds < 2: raise ValueError(f"n_seeds must be at least 2; got {n_seeds}")
     runs = [load_or_run(Cell("lucbfair", "gaussian"), profile, seed, results_dir) for seed in range(n_seeds)]
     about = {"profile": profile, "n": n_seeds, "versions": VERSIONS, "spread": max(flow_distance(runs[i], runs[j]) for i in range(n_seeds) for j in range(i))}
     found = {}
-    for claim in (c for c in CLAIMS.values() if c.headline):
-        values, verdicts, _ = zip(*(claim.measure(Source(profile, seed, results_dir, about)) for seed in range(n_seeds)))
+    for claim in tqdm(CLAIMS.values(), desc="claims", disable=None):
+        values, verdicts, said = zip(*(claim.measure(Source(profile, seed, results_dir, about)) for seed in range(n_seeds if claim.headline else 1)))
         mean, low, high = map(number, interval(values))
-        found[claim.key] = {"mean": mean, "low": low, "high": high, "values": [*map(number, values)], "verdicts": {v: verdicts.count(v) for v in dict.fromkeys(verdicts)}}
+        found[claim.key] = {"mean": mean, "low": low, "high": high, "values": [*map(number, values)], "measured": said[0],
+                            "verdicts": {v: verdicts.count(v) for v in dict.fromkeys(verdicts)}}
     return about | {"claims": found}
 
 def number(x): "A float that json can hold"; return round(float(x), 6) if np.isfinite(x) else None
@@ -448,9 +450,20 @@ def print_verdicts(
     if not found: print(f"Verdict: {UNTESTABLE}. {figure} claims nothing that can be measured.")
 
 def claims_table(
-    records:list, # From `judge`
+    records:list, # From `judge`; empty if nothing was judged at this size
+    seeds:dict, # From `measure_seeds`, or nothing
 )->str: # Markdown
-    "Write verdicts as a table."
-    def over(s): return "" if not s or s["mean"] is None else f"{s['mean']:.3g} [{s['low']:.3g}, {s['high']:.3g}]; " + ", ".join(f"{n} {v}" for v,n in s["verdicts"].items())
-    rows = [f"| {r['claim']} | {r['place']} | **{r['verdict']}** | {r['measured']} | {over(r['seeds'])} |" for r in records]
-    return "\n".join(["| claim | place | verdict | measured | over seeds, quick size |", "|---|---|---|---|---|", *rows])
+    "Write verdicts as a table: those of one profile, and beside them what was found over seeds."
+    def over(s):
+        if not s: return ""
+        verdicts = ", ".join(f"{n} × {v}" if len(s["values"]) > 1 else v for v,n in s["verdicts"].items())
+        return verdicts + (f"; {s['mean']:.3g} [{s['low']:.3g}, {s['high']:.3g}]" if len(s["values"]) > 1 and s["mean"] is not None else "")
+    found, judged = seeds.get("claims", {}), {r["key"]: r for r in records}
+    size = f"{records[0]['profile']} size" if records else "first seed"
+    head = f"| claim | place | verdict | measured, {size} | " + (f"{seeds['n']} seeds, {seeds['profile']} size |" if found else "|")
+    rows = []
+    for c in CLAIMS.values():
+        first, s = judged.get(c.key), found.get(c.key)
+        verdict = first["verdict"] if first else max(s["verdicts"], key=s["verdicts"].get) if s else ""
+        rows.append(f"| {c.text} | {c.place} | **{verdict}** | {(first or s or {}).get('measured', '')} | {over(s)} |")
+    return "\n".join([head, "|---|---|---|---|---|", *rows])

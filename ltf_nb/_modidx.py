@@ -74,6 +74,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'ltf_nb.claims.share': ('claims.html#share', 'ltf_nb/claims.py'),
                                'ltf_nb.claims.short_long': ('claims.html#short_long', 'ltf_nb/claims.py'),
                                'ltf_nb.claims.show': ('claims.html#show', 'ltf_nb/claims.py'),
+                               'ltf_nb.claims.show_claims': ('claims.html#show_claims', 'ltf_nb/claims.py'),
                                'ltf_nb.claims.sublinear': ('claims.html#sublinear', 'ltf_nb/claims.py'),
                                'ltf_nb.claims.thresholds': ('claims.html#thresholds', 'ltf_nb/claims.py'),
                                'ltf_nb.claims.trade_off': ('claims.html#trade_off', 'ltf_nb/claims.py'),

@@ -12,7 +12,8 @@ __all__ = ['REPLICATED', 'PARTLY', 'NOT', 'UNTESTABLE', 'CLAIMS', 'FALL_RULE', '
            'worse_on_a_subset', 'better_than_myopic_tn', 'greedy_looks_random', 'score_is_rough', 'well_behaved_adult',
            'unevenness', 'monotone_p', 'adult_monotone', 'now_and_later', 'short_long', 'sacrifice_lucbfair',
            'sacrifice_rtd3', 'trade_off', 'schedule', 'growth', 'sublinear', 'regret_claim', 'distortion_claim',
-           'measure_seeds', 'number', 'read_seeds', 'judge', 'seeds_file', 'print_verdicts', 'claims_table']
+           'measure_seeds', 'number', 'read_seeds', 'judge', 'seeds_file', 'print_verdicts', 'claims_table',
+           'show_claims']
 
 # %% ../nbs/14_claims.ipynb #771ca756
 import json
@@ -467,3 +468,14 @@ def claims_table(
         verdict = first["verdict"] if first else max(s["verdicts"], key=s["verdicts"].get) if s else ""
         rows.append(f"| {c.text} | {c.place} | **{verdict}** | {(first or s or {}).get('measured', '')} | {over(s)} |")
     return "\n".join([head, "|---|---|---|---|---|", *rows])
+
+# %% ../nbs/14_claims.ipynb #9e0b4a92
+def show_claims(
+    results_dir:str|Path="results", # Folder of all results
+    figures_dir:str|Path="figures", # Folder of the figures
+): # Displays as a table
+    "Show the verdicts that are kept in the repository: those at the paper's size if they are there, and those over seeds."
+    from IPython.display import Markdown
+    path = profile_folder(figures_dir, "paper")/"claims.json"
+    records, seeds = json.loads(path.read_text()) if path.is_file() else [], read_seeds(seeds_file(results_dir))
+    return Markdown(claims_table(records, seeds))

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve, cholesky
 from scipy.special import expit
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from .dynamics import check_unit
@@ -33,7 +34,7 @@ from .theory import check_positive
 class PooledSettings:
     "What a person sets before the variant learns."
     feature_map:GroupwiseHatFeatures=GroupwiseHatFeatures(reach=11.5) # Features $\phi$
-    n_loci:int=225 # Number of loci $M$, a square
+    n_loci:int=400 # Number of loci $M$, a square
     ridge:float=3e-4 # Ridge $\varsigma$
     bonus_scale:float=.01 # Bonus width $\beta$
     sharpness:float=1000. # Softmax sharpness $\alpha$
@@ -344,11 +345,11 @@ def train_pooled(
 )->PooledResult: # Policy and curves
     "Let the pooled variant learn for some episodes."
     check_count("n_episodes", n_episodes, 1), check_count("every", every, 1), check_learnable(problem, settings)
-    learner = begin(problem, settings, np.random.default_rng(0) if rng is None else rng)
+    with threadpool_limits(1): learner = begin(problem, settings, np.random.default_rng(0) if rng is None else rng)
     identity = describe(problem, settings, learner)
     if checkpoint is not None and Path(checkpoint).exists(): load_learner(learner, identity, checkpoint)
     if len(learner.records) > n_episodes: raise ValueError(f"n_episodes must be at least the {len(learner.records)} episodes in {checkpoint}; got {n_episodes}")
-    with tqdm(total=n_episodes, initial=len(learner.records), desc="pooled", disable=None) as bar:
+    with threadpool_limits(1), tqdm(total=n_episodes, initial=len(learner.records), desc="pooled", disable=None) as bar:
         while len(learner.records) < n_episodes:
             run_episode(learner, problem)
             loss, disparity, *_ = np.mean(learner.records[-20:], axis=0)

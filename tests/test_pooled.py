@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from ltf_nb.env import Problem
 from ltf_nb.evaluation import Rollout, rollout
@@ -170,6 +171,20 @@ def test_policy_file_round_trip_and_damage(tmp_path):
     file.write_bytes(file.read_bytes()[:-4] + b"\1\2\3\4")
     with pytest.raises(ValueError, match="sha256"):
         load_pooled(tmp_path)
+
+
+def test_training_keeps_to_one_thread(monkeypatch):
+    """A sharp softmax amplifies rounding, and rounding depends on how many threads share a sum."""
+    seen = []
+
+    def watched(*args):
+        seen.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+        return plan(*args)
+
+    monkeypatch.setattr("ltf_nb.pooled.plan", watched)
+    with threadpool_limits(2):
+        train_pooled(SHORT, replace(TINY, growth=1e-6), 3, np.random.default_rng(0))
+    assert len(seen) >= 2 and set(seen) == {1}
 
 
 def test_dual_variable_goes_where_the_target_drives_it():

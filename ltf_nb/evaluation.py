@@ -227,7 +227,7 @@ def best_constant(
     return ConstantPolicy(grid[(run.loss + nu*run.disparity).mean((0,2)).argmin()])
 
 # %% ../nbs/07_evaluation.ipynb #970540e3
-LOOKS = {"greedy": ("greedy","#D55E00","-"), "lucbfair": ("L-UCBFair","#0072B2","--"), "rtd3": ("R-TD3","#009E73",(0,(5,1))),
+LOOKS = {"greedy": ("greedy","#D55E00","--"), "lucbfair": ("L-UCBFair","#0072B2","-"), "rtd3": ("R-TD3","#009E73",(0,(5,1))),
          "lucbfair_pooled": ("pooled variant (ours)","#56B4E9","-."), "uniform": ("random","0.5",":"),
          "constant": ("best constant","#CC79A7",(0,(3,1,1,1,1,1))), "optimum": ("optimum","k","-")} # name: label, colour, dashes
 VARIANT_LOOKS = {"unconstrained": ("no constraint","#E69F00",(0,(4,2))), "dual": ("dual twin","#E69F00",(0,(1,1)))}
@@ -266,7 +266,7 @@ def draw_over_time(
     tail:float=.1, # Fraction of episodes that a band leaves out at either end
 ): # The same axes
     "Draw means over episodes at each step, some with a band."
-    for name,x in values.items(): draw_quantiles(ax, x, tail if name in banded else 1., lw=1.4 if name in banded else 1., **look(name))
+    for name,x in values.items(): draw_quantiles(ax, x, tail if name in banded else 1., lw=1.2 if name in banded else 1., **look(name))
     ax.set(xlabel="step $h$", xlim=(0,len(x)))
     ax.locator_params(axis="x", integer=True, nbins=5)
     return ax

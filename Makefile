@@ -2,6 +2,7 @@
 PYTHON  ?= python3.11
 PROFILE ?= quick
 JOBS    ?= 2
+N_SEEDS ?= 5
 BIN     := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 README  ?= README.md
@@ -11,7 +12,7 @@ export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env figures studies check test export clean-notebooks notebooks readme table hooks lock wheel
+.PHONY: help env figures claims studies report site serve check test export clean-notebooks notebooks readme table hooks lock wheel
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -27,11 +28,21 @@ env: .venv/.ready ## build .venv from requirements.lock (skipped when it is curr
 	$(BIN)/python -c 'import site, pathlib; pathlib.Path(site.getsitepackages()[0], "ltf_nb.pth").write_text(str(pathlib.Path.cwd()) + "\n")'
 	touch $@
 
-figures: env ## draw the figures (PROFILE=smoke|quick|paper, JOBS=2)
-	$(BIN)/snakemake --quiet rules host --cores $(JOBS) --config profile=$(PROFILE) -- figures
+ENGINE = $(BIN)/python -m ltf_nb.running engine
+CONFIG = --cores $(JOBS) --config profile=$(PROFILE)
+
+figures: env ## draw the figures and judge the claims (PROFILE=smoke|quick|paper, JOBS=2; RETRAIN=1 from nothing)
+	$(if $(RETRAIN),$(BIN)/python -c 'from ltf_nb.experiments import retire; retire("$(PROFILE)")')
+	$(ENGINE) figures $(CONFIG)
+
+claims: env ## judge the claims, with the headline cells on N_SEEDS=5 seeds at the quick size
+	$(ENGINE) claims $(CONFIG) n_seeds=$(N_SEEDS)
 
 studies: env ## run the studies beyond the paper
-	$(BIN)/snakemake --quiet rules host --cores 1 --config profile=$(PROFILE) -- studies
+	$(ENGINE) studies --cores 1 --config profile=$(PROFILE)
+
+report: env ## write Snakemake's report of the figures to results/PROFILE/report.html
+	$(BIN)/snakemake --nolock --config profile=$(PROFILE) --report results/$(PROFILE)/report.html -- figures
 
 check: env export ## before a commit: export, tree, clean notebooks, lint, unit tests
 	@git diff --exit-code --stat -- ltf_nb || { echo "ltf_nb/ differs from the notebooks as staged: git add nbs ltf_nb"; exit 1; }
@@ -41,7 +52,7 @@ check: env export ## before a commit: export, tree, clean notebooks, lint, unit 
 
 test: check ## everything: check, then the notebooks' own checks and the slow tests
 	cd nbs && ../$(BIN)/nbdev_test --n_workers $(JOBS) --timing
-	$(BIN)/pytest -q -n $(JOBS) -m slow
+	$(BIN)/pytest -q -n $(JOBS) --dist loadgroup -m slow
 
 export: env ## write ltf_nb/ from the notebooks
 	$(BIN)/nbdev_export
@@ -65,6 +76,14 @@ hooks: env ## install nbdev's git hooks (merge notebooks cell by cell, trust the
 wheel: env ## build the wheel and the source distribution, and try the wheel in an empty environment
 	$(BIN)/python -m build
 	$(BIN)/pytest -q -m network
+
+site: env ## build the paper as a website into docs/_build/html
+	rm -rf docs/_build/html
+	$(BIN)/python docs/stage.py
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d docs/_build/doctrees docs/_build/source docs/_build/html
+
+serve: site ## build the website and serve it on http://localhost:8000
+	$(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory docs/_build/html
 
 lock: ## resolve the requirements anew and write requirements.lock
 	rm -rf .venv && $(PYTHON) -m venv .venv

@@ -1,34 +1,132 @@
-# Orders the work: one papermill run for each figure and each study. `make figures` and `make studies` call it.
+# Orders the work: train a cell -> draw a figure -> judge the claims; and the studies. `make figures` calls it.
+# What is there is decided by the result files alone (ltf_nb.experiments), so this file only asks whether they are whole.
+import sys
 from pathlib import Path
 
-PROFILE = config.get("profile", "quick")
-known = ("smoke", "quick", "paper")
-if PROFILE not in known:
-    raise ValueError(f"unknown profile {PROFILE!r}; known: {', '.join(known)}")
+sys.path.insert(0, str(workflow.basedir))
+from ltf_nb.claims import HEADLINE_CELLS
+from ltf_nb.experiments import FIGURE_CELLS, TRAINED, Cell, check_profile, is_done, parse_cell, places
+from ltf_nb.running import syntax_hash
 
-FIGURES = sorted(p.stem for p in Path("nbs/figures").glob("fig*.ipynb"))
+PROFILE = check_profile(config.get("profile", "quick"))
+SEEDS = range(int(config.get("n_seeds", 5)))
+FIGURES = {p.stem[:5]: p.stem for p in sorted(Path("nbs/figures").glob("fig*.ipynb"))}
 STUDIES = sorted(p.stem for p in Path("nbs/studies").glob("*.ipynb"))
-LIBRARY = sorted(str(p) for p in Path("ltf_nb").glob("[a-z]*.py"))
-# nbdev_clean strips run times and papermill's records, so that an executed notebook changes only with its results.
-PAPERMILL = "papermill --no-progress-bar --cwd . -p profile {wildcards.profile} {input[0]} {output[0]} >{log} 2>&1 && nbdev_clean --fname {output[0]}"
+LIBRARY = syntax_hash(*sorted(Path("ltf_nb").glob("[a-z]*.py")))
+CLAIM_CELLS = sorted({cell for cells in FIGURE_CELLS.values() for cell in cells} | set(HEADLINE_CELLS))
+# Seconds that a job is expected to take on one core; the time limit is many times that.
+EXPECTED = {"smoke": {"rtd3": 8, "lucbfair": 10, "lucbfair_pooled": 8, "notebook": 10},
+            "quick": {"rtd3": 60, "lucbfair": 60, "lucbfair_pooled": 60, "notebook": 30},
+            "paper": {"rtd3": 1100, "lucbfair": 400, "lucbfair_pooled": 120, "notebook": 60}}
+RUN = f"exec {sys.executable} -m ltf_nb.running notebook"
+DONE = {}
 
+
+def result(cell, profile, seed=0):
+    """The file that stands for a cell's result: its checksums if it is there, else the mark that its training leaves.
+
+    A damaged or outdated result is set aside here, before anything runs; jobs on other machines only look.
+    """
+    folder, work = places(cell, profile, seed)
+    key = str(cell), profile, seed
+    mark = Path(f"results/.work/{profile}/trained/{cell}-seed{seed}")
+    if workflow.remote_exec:
+        return str(mark if not (folder / "SHA256SUMS").exists() else folder / "SHA256SUMS")
+    if key not in DONE:
+        DONE[key] = is_done(cell, profile, seed)
+        if not DONE[key]:
+            mark.unlink(missing_ok=True)
+    return str((folder / "SHA256SUMS").relative_to(Path.cwd())) if DONE[key] else str(mark)
+
+
+def results_of(cells, profile, seed=0, drawn=()):
+    "Results that must be there first. What does not train is computed by the notebooks themselves; where it is missing, they run again."
+    found = [(cell, result(cell, profile, seed)) for cell in cells]
+    if not workflow.remote_exec and not all(DONE[str(cell), profile, seed] for cell in cells):
+        for path in drawn:
+            Path(path).unlink(missing_ok=True)
+    return [path for cell, path in found if cell.algorithm in TRAINED or path.endswith("SHA256SUMS")]
+
+
+def outputs_of(profile, name):
+    return [f"results/{profile}/notebooks/{name}.ipynb", f"figures/{profile}/{name}.png", f"figures/{profile}/{name}.pdf"]
+
+
+def expected(what):
+    return lambda w: EXPECTED[w.profile][what(w) if callable(what) else what]
+
+
+def minutes(what):
+    return lambda w: max(10, expected(what)(w) // 6)
+
+
+localrules: figures, claims, studies
 
 rule figures:
-    input: expand("figures/{profile}/{name}.{suffix}", profile=PROFILE, name=FIGURES, suffix=("png", "pdf"))
+    input: [outputs_of(PROFILE, name)[1:] for name in FIGURES.values()], f"figures/{PROFILE}/claims.json"
+
+rule claims:
+    input: "results/paper/seeds.json", f"figures/{PROFILE}/claims.json"
 
 rule studies:
     input: expand("results/{profile}/notebooks/{name}.ipynb", profile=PROFILE, name=STUDIES)
 
+rule train:
+    output: touch("results/.work/{profile}/trained/{cell}-seed{seed}")
+    log: "results/.work/{profile}/logs/{cell}-seed{seed}.log"
+    wildcard_constraints: seed=r"\d+"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=minutes(lambda w: parse_cell(w.cell).algorithm),
+        expected=expected(lambda w: parse_cell(w.cell).algorithm)
+    shell: RUN + " nbs/runs/train.ipynb results/{wildcards.profile}/notebooks/train/{wildcards.cell}-seed{wildcards.seed}.ipynb"
+           " profile={wildcards.profile} cell={wildcards.cell} seed={wildcards.seed} >{log} 2>&1"
+
 rule figure:
-    input: "nbs/figures/{name}.ipynb", LIBRARY
-    output: "results/{profile}/notebooks/{name}.ipynb", "figures/{profile}/{name}.png", "figures/{profile}/{name}.pdf"
-    log: "results/.work/{profile}/{name}.log"
+    input:
+        ancient("nbs/figures/{name}.ipynb"),
+        lambda w: results_of(FIGURE_CELLS[w.name[:5]], w.profile, drawn=outputs_of(w.profile, w.name))
+    output:
+        "results/{profile}/notebooks/{name}.ipynb",
+        report("figures/{profile}/{name}.png", category="Figures", labels={"figure": "{name}"}),
+        "figures/{profile}/{name}.pdf"
+    params: code=lambda w: LIBRARY + syntax_hash(f"nbs/figures/{w.name}.ipynb")
+    log: "results/.work/{profile}/logs/{name}.log"
     wildcard_constraints: name=r"fig\d\d_\w+"
-    shell: PAPERMILL
+    threads: 1
+    resources: mem_mb=4000, runtime=minutes("notebook"), expected=expected("notebook")
+    shell: RUN + " {input[0]} {output[0]} profile={wildcards.profile} >{log} 2>&1"
+
+rule judge:
+    input:
+        ancient("nbs/runs/claims.ipynb"),
+        lambda w: [outputs_of(w.profile, name)[0] for name in FIGURES.values()],
+        lambda w: results_of(CLAIM_CELLS, w.profile, drawn=[f"figures/{w.profile}/claims.json"]),
+        [path for path in ["results/paper/seeds.json"] if Path(path).exists() or "n_seeds" in config]
+    output: report("figures/{profile}/claims.json", category="Claims"), "results/{profile}/notebooks/claims.ipynb"
+    params: code=LIBRARY + syntax_hash("nbs/runs/claims.ipynb")
+    log: "results/.work/{profile}/logs/claims.log"
+    threads: 1
+    resources: mem_mb=4000, runtime=minutes("notebook"), expected=expected("notebook")
+    shell: RUN + " {input[0]} {output[1]} profile={wildcards.profile} >{log} 2>&1"
+
+rule seeds:
+    input:
+        ancient("nbs/runs/seeds.ipynb"),
+        lambda w: [path for seed in SEEDS for path in results_of(HEADLINE_CELLS, "quick", seed)]
+    output: "results/paper/seeds.json", "results/paper/notebooks/seeds.ipynb"
+    log: "results/.work/paper/logs/seeds.log"
+    threads: 1
+    resources: mem_mb=4000, runtime=60, expected=240
+    shell: RUN + " {input[0]} {output[1]} n_seeds={SEEDS.stop} >{log} 2>&1"
 
 rule study:
-    input: "nbs/studies/{name}.ipynb", LIBRARY
+    input: ancient("nbs/studies/{name}.ipynb")
     output: "results/{profile}/notebooks/{name}.ipynb"
-    log: "results/.work/{profile}/{name}.log"
-    wildcard_constraints: name=r"(?!fig\d\d_)\w+"
-    shell: PAPERMILL
+    params: code=lambda w: syntax_hash(f"nbs/studies/{w.name}.ipynb")
+    log: "results/.work/{profile}/logs/{name}.log"
+    wildcard_constraints: name="|".join(STUDIES)
+    threads: 1
+    resources: mem_mb=6000, runtime=240, expected=600
+    shell: RUN + " {input[0]} {output[0]} profile={wildcards.profile} >{log} 2>&1"

@@ -6,16 +6,13 @@
 __all__ = ['COORDINATES', 'TEST_FUNCTIONS', 'FeatureMap', 'check_features', 'check_pair', 'check_count', 'unit_rate', 'hat',
            'outer', 'TensorSize', 'HatFeatures', 'GroupwiseHatFeatures', 'CosineFeatures', 'OneHotFeatures',
            'FourierFeatures', 'cells_per_axis', 'grid_loci', 'nearest_locus', 'locus_radius', 'draw_in_cell',
-           'softmax_over_loci', 'NetworkFeatures', 'save_network', 'load_network', 'random_transitions', 'fit_network',
-           'train_network_features', 'effective_rank', 'lipschitz_bound', 'Audit', 'audit']
+           'softmax_over_loci', 'NetworkFeatures', 'random_transitions', 'fit_network', 'train_network_features',
+           'effective_rank', 'lipschitz_bound', 'Audit', 'audit']
 
 # %% ../nbs/09_features.ipynb #9af5b6a9
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
 from numbers import Integral
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -274,28 +271,6 @@ class NetworkFeatures:
         x = q @ for_q + a @ for_a + self.biases[0]
         for W,b in zip(self.weights[1:], self.biases[1:]): x = np.maximum(x, 0) @ W.T + b
         return softmax(x, axis=-1)
-
-# %% ../nbs/09_features.ipynb #6a43c625
-def save_network(
-    feature_map:NetworkFeatures, # The map
-    folder:str|Path, # Existing folder; gets features.safetensors and features.json
-)->None:
-    "Write a network's arrays, and beside them their checksum."
-    from safetensors.numpy import save
-    arrays = {f"{kind}_{i}": np.ascontiguousarray(x) for kind in ("weights","biases") for i,x in enumerate(getattr(feature_map, kind))}
-    data = save(arrays)
-    Path(folder, "features.safetensors").write_bytes(data)
-    Path(folder, "features.json").write_text(json.dumps({"layers": len(feature_map.weights), "sha256": sha256(data).hexdigest()}, indent=1) + "\n")
-
-def load_network(
-    folder:str|Path, # Folder that `save_network` wrote to
-)->NetworkFeatures: # The map
-    "Read a network back, after checking that its arrays are the ones that were written."
-    from safetensors.numpy import load
-    data, about = Path(folder, "features.safetensors").read_bytes(), json.loads(Path(folder, "features.json").read_text())
-    if sha256(data).hexdigest() != about["sha256"]: raise ValueError(f"{Path(folder, 'features.safetensors')} does not have the sha256 in features.json: it is damaged, or not what was saved")
-    arrays = load(data)
-    return NetworkFeatures(*(tuple(arrays[f"{kind}_{i}"] for i in range(about["layers"])) for kind in ("weights","biases")))
 
 # %% ../nbs/09_features.ipynb #4be6e76e
 def random_transitions(

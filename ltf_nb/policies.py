@@ -4,10 +4,13 @@
 
 # %% auto #0
 __all__ = ['Policy', 'ConstantPolicy', 'UniformPolicy', 'myopic_objective', 'myopic_gradient', 'GreedyPolicy',
-           'neutral_threshold', 'RaiseThenHold']
+           'neutral_threshold', 'RaiseThenHold', 'save_arrays', 'load_arrays']
 
 # %% ../nbs/06_policies.ipynb #2089b5c6
+import json
 from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -129,3 +132,41 @@ class RaiseThenHold:
     def act(self, q, rng=None, h=None):
         q = check_unit("q", q, self.population.n_groups)
         return np.where(q < self.level, self.strict, neutral_threshold(q, self.population, self.U))
+
+# %% ../nbs/06_policies.ipynb #6b6773e5
+def save_arrays(
+    folder:str|Path, # Folder; made if it is missing
+    stem:str, # The files are called `stem`.safetensors and `stem`.json
+    arrays:dict, # Name to array
+    about:dict, # What they mean, as json can hold it; "algorithm" says what wrote them
+)->None:
+    "Write arrays and, beside them, what they mean, their shapes and their checksum."
+    from safetensors.numpy import save
+    folder, arrays = Path(folder), {name: np.asarray(x, order="C") for name,x in sorted(arrays.items())}
+    data, shapes = save(arrays), {name: list(x.shape) for name,x in arrays.items()}
+    text = json.dumps(about | {"shapes": shapes, "sha256": sha256(data).hexdigest()}, indent=1) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder/f"{stem}.safetensors").write_bytes(data), (folder/f"{stem}.json").write_text(text)
+
+# %% ../nbs/06_policies.ipynb #05430c6c
+def load_arrays(
+    folder:str|Path, # Folder that `save_arrays` wrote to
+    stem:str, # The files are called `stem`.safetensors and `stem`.json
+    algorithm:str=None, # What must have written them; `None` for anything
+)->tuple: # Arrays by name, and what they mean
+    "Read arrays back after checking algorithm, checksum and shapes."
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+    path, header = (Path(folder, f"{stem}.{end}") for end in ("safetensors","json"))
+    def read(file, decode, *errors):
+        try: return decode(file.read_bytes())
+        except (OSError, *errors) as error: raise ValueError(f"{file} cannot be read: {error}") from error
+    about = read(header, json.loads, ValueError)
+    if not isinstance(about, dict) or not {"shapes","sha256"} <= set(about): raise ValueError(f"{header} must hold shapes and sha256, as save_arrays writes them")
+    found = about.get("algorithm")
+    if algorithm is not None and found != algorithm: raise ValueError(f"{header} must be of the algorithm {algorithm}; got {found!r}")
+    if sha256(read(path, bytes)).hexdigest() != about["sha256"]: raise ValueError(f"{path} does not have the sha256 in {header.name}: it is damaged, or not what was saved")
+    arrays = read(path, load, SafetensorError)
+    shapes = {name: list(x.shape) for name,x in arrays.items()}
+    if shapes != about["shapes"]: raise ValueError(f"{path} must hold the shapes {about['shapes']}; got {shapes}")
+    return arrays, about

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PRESETS', 'CHECKPOINT_FILES', 'Settings', 'make_settings', 'relaxed_cost', 'RelaxedEnv', 'make_env', 'RTD3Policy',
-           'sha256', 'load_policy', 'Learner', 'make_learner', 'actor_layers', 'explore', 'play_episode', 'draw_block',
-           'descend', 'update', 'optimiser_arrays', 'set_optimisers', 'save_checkpoint', 'is_whole', 'check_same_run',
+           'load_policy', 'Learner', 'make_learner', 'actor_layers', 'explore', 'play_episode', 'draw_block', 'descend',
+           'update', 'optimiser_arrays', 'set_optimisers', 'sha256', 'save_checkpoint', 'is_whole', 'check_same_run',
            'resume', 'fast_torch', 'run_config', 'train_episode', 'run_episodes', 'train']
 
 # %% ../nbs/12_rtd3.ipynb #be66f0f0
@@ -25,6 +25,7 @@ from tqdm import tqdm
 from .adult import AdultPopulation
 from .dynamics import U_DEFAULT, check_name, check_unit
 from .env import LongTermFairnessEnv
+from .policies import load_arrays, save_arrays
 from .populations import Population
 
 # %% ../nbs/12_rtd3.ipynb #cb8ed7ab
@@ -145,39 +146,20 @@ class RTD3Policy:
         return np.tanh(x@W.T + b)
 
 # %% ../nbs/12_rtd3.ipynb #5ff7c4e0
-def sha256(
-    path:Path, # A file
-)->str: # Its checksum
-    "Give the SHA-256 of a file."
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-
 @patch
 def save(
     self:RTD3Policy,
     folder:str|Path, # Gets policy.safetensors and policy.json
 )->None:
-    "Save a policy; the same policy always gives the same bytes."
-    from safetensors.numpy import save_file
-    folder = Path(folder); folder.mkdir(parents=True, exist_ok=True)
-    arrays = {f"{k}.{name}": np.ascontiguousarray(x) for k,layer in enumerate(self.layers) for name,x in zip(("weight","bias"), layer)}
-    save_file(arrays, folder/"policy.safetensors")
-    about = {"algorithm": "rtd3", "horizon": self.horizon, "observe_time": self.observe_time,
-             "shapes": {name: list(x.shape) for name,x in arrays.items()}, "sha256": sha256(folder/"policy.safetensors")}
-    (folder/"policy.json").write_text(json.dumps(about, indent=1) + "\n")
+    "Save a policy."
+    arrays = {f"{k}.{name}": x for k,layer in enumerate(self.layers) for name,x in zip(("weight","bias"), layer)}
+    save_arrays(folder, "policy", arrays, {"algorithm": "rtd3", "horizon": self.horizon, "observe_time": self.observe_time})
 
-# %% ../nbs/12_rtd3.ipynb #ce98ebfb
 def load_policy(
     folder:str|Path, # Holds policy.safetensors and policy.json
 )->RTD3Policy: # The policy
-    "Load a saved policy after checking its checksum and shapes."
-    from safetensors.numpy import load_file
-    folder = Path(folder)
-    about, path = json.loads((folder/"policy.json").read_text()), folder/"policy.safetensors"
-    if about.get("algorithm") != "rtd3": raise ValueError(f"{folder} must hold a policy of rtd3; got {about.get('algorithm')!r}")
-    if sha256(path) != about["sha256"]: raise ValueError(f"{path} does not have the checksum that policy.json gives: it is damaged or of another policy")
-    arrays = load_file(path)
-    shapes = {name: list(x.shape) for name,x in arrays.items()}
-    if shapes != about["shapes"]: raise ValueError(f"{path} must have the shapes {about['shapes']}; got {shapes}")
+    "Load a saved policy."
+    arrays, about = load_arrays(folder, "policy", "rtd3")
     layers = tuple((arrays[f"{k}.weight"], arrays[f"{k}.bias"]) for k in range(len(arrays)//2))
     return RTD3Policy(layers, about["horizon"], about["observe_time"])
 
@@ -318,19 +300,25 @@ def set_optimisers(
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 # %% ../nbs/12_rtd3.ipynb #1fdd112e
+def sha256(
+    path:Path, # A file
+)->str: # Its checksum
+    "Give the SHA-256 of a file."
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
 def save_checkpoint(
     learner:Learner, # The run
     folder:str|Path, # Holds the checkpoints of this run
     config:dict, # What defines the run
 )->Path: # The checkpoint
     "Write a checkpoint elsewhere and rename it; keep the last two."
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
     folder, target = Path(folder), Path(folder)/f"step{learner.n_steps:09d}"
     work = folder/"unfinished"
     for path in (work,target): shutil.rmtree(path, ignore_errors=True)
     work.mkdir(parents=True)
     best = {} if learner.best is None else {f"best.{k}.{part}": x for k,layer in enumerate(learner.best[1]) for part,x in zip("wb", layer)}
-    save_file({name: x.numpy() for name,x in learner.networks.state_dict().items()} | best, work/"networks.safetensors")
+    (work/"networks.safetensors").write_bytes(save({name: x.numpy() for name,x in learner.networks.state_dict().items()} | best))
     np.savez(work/"optimisers.npz", **optimiser_arrays(learner.networks))
     np.savez(work/"replay.npz", rows=learner.replay[:learner.n_steps].numpy())
     np.savez(work/"curves.npz", **{name: np.array(x) for name,x in learner.curves.items()})

@@ -25,11 +25,12 @@ def check_sizes(least:int=1, **sizes)->None:
     "Raise a `ValueError` for the first size that is not a whole number of at least `least`."
     for name,value in sizes.items(): check_count(name, value, least)
 
-def check_positive(high:float=inf, **values)->None:
-    "Raise a `ValueError` for the first value that does not lie strictly between 0 and `high`."
+def check_positive(high:float=inf, zero:bool=False, **values)->None:
+    "Raise a `ValueError` for the first value that is not a number between 0 and `high`, both excluded; `zero` admits 0."
     for name,value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < high: # a NaN fails both comparisons
-            raise ValueError(f"{name} must lie in (0, {high:g}); got {value!r}")
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not (0 < value < high or zero and value == 0): # a NaN fails all comparisons
+            raise ValueError(f"{name} must lie in {'[' if zero else '('}0, {high:g}); got {value!r}")
 
 # %% ../nbs/10_theory.ipynb #4aba900a
 def nu_max_formula(

@@ -2,9 +2,13 @@
 import numpy as np
 
 
-def plain_lucbfair(task, feature_map, rng, K, loci, draw, ridge, beta, alpha, nu, target=None, nu_max=1.0, eta=0.0):
-    """Run K episodes; `loci` is a list of actions, `draw(i, rng)` draws from the cell of locus i. Returns a dict of lists."""
+def plain_lucbfair(task, feature_map, rng, K, loci, draw, ridge, beta, alpha, nu, target=None, nu_max=1.0, eta=0.0, points=None):
+    """Run K episodes; `loci` is a list of actions, `draw(i, rng)` draws from the cell of locus i. Returns a dict of lists.
+
+    V averages Q over the actions `points[i]` of each cell; they are the locus alone if left out.
+    """
     H, M, d = task.horizon, len(loci), feature_map.dim
+    points = [[locus] for locus in loci] if points is None else points
     task_rng, agent_rng = rng.spawn(2)
     past = []  # one list of (s, a, signal, s_next) for each episode
     log = {"s": [], "a": [], "signal": [], "nu": [], "value": []}
@@ -32,15 +36,17 @@ def plain_lucbfair(task, feature_map, rng, K, loci, draw, ridge, beta, alpha, nu
         """Q at the loci, softmax and V in state s at step h; V is 0 after the last step."""
         if h == H:
             return None, None, np.zeros(2)
-        Q = np.zeros((M, 2))
-        for i in range(M):
-            feature = phi(s, loci[i])
+
+        def Q_at(a):
+            feature = phi(s, a)
             xi = np.sqrt(feature @ np.linalg.solve(Lam[h], feature))
-            for j in range(2):
-                Q[i, j] = min(w[h][j] @ feature + beta * xi, H)
+            return [min(w[h][j] @ feature + beta * xi, H) for j in range(2)]
+
+        Q = np.array([Q_at(locus) for locus in loci])
         score = np.array([alpha * (Q[i, 0] + nu * Q[i, 1]) for i in range(M)])
         SM = np.exp(score - max(score)) / sum(np.exp(score - max(score)))
-        V = np.array([sum(SM[i] * Q[i, j] for i in range(M)) for j in range(2)])
+        mean_Q = [sum(np.array(Q_at(a)) for a in points[i]) / len(points[i]) for i in range(M)]
+        V = np.array([sum(SM[i] * mean_Q[i][j] for i in range(M)) for j in range(2)])
         return Q, SM, V
 
     for _ in range(K):

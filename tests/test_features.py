@@ -23,11 +23,9 @@ from ltf_nb.features import (
     draw_in_cell,
     effective_rank,
     grid_loci,
-    load_network,
     locus_radius,
     nearest_locus,
     random_transitions,
-    save_network,
     softmax_over_loci,
     train_network_features,
 )
@@ -186,22 +184,6 @@ def test_training_repeats_itself_and_leaves_torch_alone():
 def test_training_reduces_the_errors_for_three_groups():
     _, curve = train_network_features(GaussianPopulation(3), "zero_one", "eo", np.random.default_rng(0), n_samples=4000, epochs=8, sizes=(32, 16))
     assert curve[-1].sum() < 0.5 * curve[0].sum()
-
-
-def test_saved_networks_come_back_with_the_same_bytes(tmp_path):
-    network = random_network(2)
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        save_network(network, tmp_path / name)
-    for file in ("features.safetensors", "features.json"):
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
-    back, rng = load_network(tmp_path / "one"), np.random.default_rng(0)
-    q, a = rng.random((20, 2)), rng.random((20, 2))
-    np.testing.assert_array_equal(back(q, a), network(q, a))
-    path = tmp_path / "one" / "features.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"\x07")
-    with pytest.raises(ValueError, match="does not have the sha256"):
-        load_network(tmp_path / "one")
 
 
 @dataclass

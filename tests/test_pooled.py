@@ -192,9 +192,9 @@ def test_realised_is_what_happened():
     (lambda: train_pooled(SHORT, PooledSettings(utility_target=11.)), "utility_target must be at most the horizon 10"),
     (lambda: train_pooled(SHORT, TINY, 0), "n_episodes must be a whole number of at least 1"),
     (lambda: train_pooled(SHORT, TINY, 2, every=0), "every must be a whole number of at least 1"),
-    (lambda: PooledSettings(sharpness=0), "sharpness must be a finite number above 0"),
-    (lambda: PooledSettings(growth=-1.), "growth must be a finite number above 0"),
-    (lambda: PooledSettings(nu=float("nan")), "nu must be a finite number"),
+    (lambda: PooledSettings(sharpness=0), r"sharpness must lie in \(0, inf\)"),
+    (lambda: PooledSettings(growth=-1.), r"growth must lie in \(0, inf\)"),
+    (lambda: PooledSettings(nu=float("nan")), r"nu must lie in \[0, inf\)"),
     (lambda: PooledSettings(n_loci=24), "n_loci must be"),
 ])
 def test_bad_input(call, message):

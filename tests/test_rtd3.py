@@ -355,11 +355,11 @@ def edit(folder, **changes):
 
 
 @pytest.mark.parametrize("harm, says", [
-    (lambda f: flip(f / "policy.safetensors"), "does not have the checksum"),
-    (lambda f: truncate(f / "policy.safetensors"), "does not have the checksum"),
-    (lambda f: edit(f, sha256="0"), "does not have the checksum"),
-    (lambda f: edit(f, shapes={"0.weight": [7, 2]}), "must have the shapes"),
-    (lambda f: edit(f, algorithm="lucbfair"), "must hold a policy of rtd3; got 'lucbfair'"),
+    (lambda f: flip(f / "policy.safetensors"), "does not have the sha256"),
+    (lambda f: truncate(f / "policy.safetensors"), "does not have the sha256"),
+    (lambda f: edit(f, sha256="0"), "does not have the sha256"),
+    (lambda f: edit(f, shapes={"0.weight": [7, 2]}), "must hold the shapes"),
+    (lambda f: edit(f, algorithm="lucbfair"), "must be of the algorithm rtd3; got 'lucbfair'"),
     (lambda f: edit(f, observe_time=True), r"layers\[0\] must have weights of shape \(7, 3\)"),
 ])
 def test_policy_files_are_checked(harm, says, tmp_path):

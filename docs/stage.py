@@ -1,0 +1,305 @@
+"""Lay the site's sources out for Sphinx, in docs/_build/source: the notebooks themselves, ready to be read.
+
+Nothing is written twice. A notebook loses its `#|` lines and hidden cells; names of notebooks, equations, theorems,
+figures and functions in its prose become links; and the pages that follow from files (landing page, list of figures,
+API) are made from those files.
+"""
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+SOURCE = DOCS / "_build" / "source"
+sys.path[:0] = [str(ROOT), str(DOCS)]
+
+import api  # noqa: E402
+
+# The order of a paper. A notebook that is not named here goes to the appendix.
+PARTS = {
+    "The model": ("dynamics", "populations", "adult", "metrics", "env"),
+    "Yardsticks": ("policies", "oracle"),
+    "Learners": ("features", "theory", "lucbfair", "pooled", "rtd3"),
+    "Judging": ("evaluation", "claims"),
+}
+APPENDIX = ("errata", "experiments", "plotting")
+
+
+def read(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def source(cell: dict) -> str:
+    return "".join(cell["source"])
+
+
+def title(nb: dict) -> str:
+    "The first heading of a notebook."
+    return next(line[2:].strip() for cell in nb["cells"] if cell["cell_type"] == "markdown" for line in source(cell).splitlines() if line.startswith("# "))
+
+
+def stem(path: Path) -> str:
+    return re.sub(r"^\d+_", "", path.stem)
+
+
+class Pages:
+    "Which pages there are, and how prose refers to them."
+
+    def __init__(self):
+        self.library = {p: read(p) for p in sorted((ROOT / "nbs").glob("[0-9]*.ipynb"))}
+        executed = sorted((ROOT / "results/paper/notebooks").glob("*.ipynb"))
+        self.figures = {p: read(p) for p in executed if re.match(r"fig\d\d", p.name)}
+        self.studies = {p: read(p) for p in executed if (ROOT / "nbs/studies" / p.name).exists()}
+        self.modules = api.modules(self.library)
+        self.names = api.public_names(self.modules)
+        self.labels = set(re.findall(r"^:label: ((?:eq|asm|lem|def|thm|alg)-[\w-]+)$", (DOCS / "problem.md").read_text(), re.M))
+
+    def address(self, path: Path) -> str:
+        "Where a notebook lies in the staged sources."
+        folder = "" if path in self.library else "figures/" if path in self.figures else "studies/"
+        return folder + path.name
+
+
+def write(name: str, text: str) -> None:
+    "Write a staged file if it differs, so that an incremental build stays one."
+    path = SOURCE / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged.add(path)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def copy(file: Path, name: str) -> None:
+    path = SOURCE / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged.add(path)
+    if not path.exists() or path.read_bytes() != file.read_bytes():
+        shutil.copyfile(file, path)
+
+
+staged = set()
+
+# --- links in prose ---------------------------------------------------------------------------------------------------
+
+PROTECTED = re.compile(r"(```.*?```|::::*.*?^::::*$|\$\$.*?\$\$|\$[^$\n]+\$|`[^`\n]+`|!?\[[^\]]*\]\([^)]*\)|^#.*?$|\{[\w:]+\}`[^`]*`)", re.S | re.M)
+KINDS = {"Thm": "thm", "Theorem": "thm", "Asm": "asm", "Assumption": "asm", "Lemma": "lem", "Def.": "def", "Def": "def", "Definition": "def",
+         "Alg.": "alg", "Algorithm": "alg"}
+STATEMENT = re.compile(rf"\b({'|'.join(re.escape(k) for k in sorted(KINDS, key=len, reverse=True))}) (A\.\d+|\d\.\d+|\d+)\b")
+
+
+def link_words(text: str, pages: Pages, here: str) -> str:
+    "Link equations, statements and figures that prose names by their number in the paper."
+    up = "../" * here.count("/")
+
+    def equation(match):
+        first, last = match[2] or match[3], match[4] or match[5]
+        if not {f"eq-{n}" for n in (first, last) if n} <= pages.labels:
+            return match[0]
+        return f"{match[1]} {{eq}}`eq-{first}`" + (f"–{{eq}}`eq-{last}`" if last else "")
+
+    def statement(match):
+        label = f"{KINDS[match[1]]}-{match[2].lower().replace('.', '-')}"
+        return f"{{prf:ref}}`{match[0]} <{label}>`" if label in pages.labels else match[0]
+
+    def figure(match):
+        found = [p for p in pages.figures if p.name.startswith(f"fig{int(match[2]):02}")]
+        return f"[{match[0]}]({up}{pages.address(found[0])})" if found and pages.address(found[0]) != here else match[0]
+
+    text = re.sub(r"\b(Eqs?\.) (?:\((\d+)\)|(\d+))(?:–(?:\((\d+)\)|(\d+)))?", equation, text)
+    text = STATEMENT.sub(statement, text)
+    return re.sub(r"\b([Ff]ig(?:ure|\.)? ?)(\d\d?)\b(?!\.\d)", figure, text)
+
+
+def link_code(text: str, pages: Pages, here: str) -> str:
+    "Link a notebook, a function or a class that prose names as code."
+    name = text.strip("`")
+    up = "../" * here.count("/")
+    for path in pages.library:
+        if name == path.stem and here != path.name:
+            return f"[{text}]({up}{pages.address(path)})"
+    for path in pages.studies:
+        if name in (f"nbs/studies/{path.name}", f"studies/{path.stem}"):
+            return f"[{text}]({up}{pages.address(path)})"
+    if name in pages.names and ("_" in name or name[0].isupper()):
+        return f"{{py:obj}}`{name} <ltf_nb.{pages.names[name]}.{name}>`"
+    return text
+
+
+def link(text: str, pages: Pages, here: str) -> str:
+    "Link what prose names, and leave code, formulas, links and headings alone."
+    parts = PROTECTED.split(text)
+    for i, part in enumerate(parts):
+        if i % 2 == 0:
+            parts[i] = link_words(part, pages, here)
+        elif re.fullmatch(r"`[^`]+`", part):
+            parts[i] = link_code(part, pages, here)
+    return "".join(parts)
+
+
+def move_targets(text: str, pages: Pages, here: str) -> str:
+    "Turn links to files of the repository into links inside the site, copying the files."
+    up = "../" * here.count("/")
+
+    def moved(match):
+        target = (ROOT / "nbs" / match[2]).resolve()
+        if target.suffix == ".ipynb" or not target.is_file():
+            return match[0]
+        copy(target, f"files/{target.relative_to(ROOT)}")
+        return f"{match[1]}({up}files/{target.relative_to(ROOT)})"
+
+    return re.sub(r"(!?\[[^\]]*\])\((?!\w+:)([^)#\s]+)\)", moved, text)
+
+
+# --- notebooks --------------------------------------------------------------------------------------------------------
+
+def stage_notebook(path: Path, nb: dict, pages: Pages, here: str) -> None:
+    "Write a notebook as it should be read."
+    cells = []
+    for cell in nb["cells"]:
+        text = source(cell)
+        if cell["cell_type"] == "markdown":
+            cells.append(markdown(move_targets(link(text, pages, here), pages, here)))
+        elif not re.match(r"#\| (hide|default_exp)\b", text):
+            cells.append(stage_code(cell))
+    for i, cell in enumerate(cells):
+        cell["id"] = f"cell-{i}"
+    nb = {"cells": cells, "nbformat": 4, "nbformat_minor": 5,
+          "metadata": {"kernelspec": nb["metadata"]["kernelspec"], "language_info": {"name": "python", "pygments_lexer": "ipython3"}}}
+    write(here, json.dumps(nb, indent=1))
+
+
+def markdown(text: str) -> dict:
+    return {"cell_type": "markdown", "metadata": {}, "source": text}
+
+
+def stage_code(cell: dict) -> dict:
+    "A code cell without directives; one that only imports is folded away."
+    text = re.sub(r"^#\| .*\n", "", source(cell), flags=re.M)
+    statements = [line for line in text.splitlines() if line and not line.startswith((" ", ")", "#"))]
+    only_imports = all(re.match(r"(import|from) ", line) for line in statements)
+    tags = [*cell["metadata"].get("tags", []), *(["hide-input"] if only_imports else [])]
+    outputs = [o for o in cell["outputs"] if not any("widget" in kind for kind in o.get("data", {}))]
+    return {"cell_type": "code", "execution_count": None, "metadata": {"tags": tags}, "outputs": outputs, "source": text}
+
+
+# --- pages that follow from files -------------------------------------------------------------------------------------
+
+def verdicts(nb: dict) -> list:
+    "The lines of a figure's output that begin with Verdict."
+    texts = ["".join(o.get("text", []) or o.get("data", {}).get("text/markdown", [])) for c in nb["cells"] for o in c.get("outputs", [])]
+    lines = [line.strip("*_ ") for text in texts for line in text.splitlines()]
+    return [re.sub(r"^Verdict\W*", "", line) for line in lines if re.match(r"[*_ ]*verdict\b", line, re.I)]
+
+
+def claims() -> list:
+    "The claims of figures/paper/claims.json as (claim, place, verdict, measured), whatever its records are called."
+    path = ROOT / "figures/paper/claims.json"
+    if not path.exists():
+        return []
+    records = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(records, dict):
+        inner = records.get("claims", records)
+        records = inner if isinstance(inner, list) else [{"claim": k, **v} for k, v in inner.items() if isinstance(v, dict)]
+
+    def pick(record, *names):
+        return next((" ".join(str(record[n]).split()) for n in names if record.get(n) not in (None, "", [])), "")
+
+    return [(pick(r, "claim", "text", "statement", "id", "name"), pick(r, "place", "where", "figure", "source"), pick(r, "verdict", "result"),
+             pick(r, "measured", "number", "value", "evidence", "note")) for r in records]
+
+
+def badge(verdict: str) -> str:
+    "A verdict with a class for its colour."
+    kind = "no" if re.match(r"(not |fail|refut|contradict)", verdict, re.I) else "partly" if re.match(r"(part|mixed|unclear|depends)", verdict, re.I) else "yes"
+    return f"[{verdict}]{{.verdict .verdict-{kind}}}" if verdict else ""
+
+
+def table(header: tuple, rows: list, css: str) -> str:
+    "A table whose cells hold any text."
+    lines = ["```{list-table}", ":header-rows: 1", f":class: {css}", ""]
+    for row in [header, *rows]:
+        lines += [f"{'* -' if i == 0 else '  -'} {cell}" for i, cell in enumerate(row)]
+    return "\n".join([*lines, "```"])
+
+
+def results_table(pages: Pages, here: str) -> str:
+    "The claims with their verdicts; without claims.json, what the figures' own last lines say."
+    rows = [(link(claim, pages, here), link(place, pages, here), badge(verdict), measured) for claim, place, verdict, measured in claims()]
+    if rows:
+        return table(("Claim of the paper", "Where", "Verdict", "Measured"), rows, "claims")
+    rows = [(f"[{title(nb)}]({pages.address(p)})", "; ".join(verdicts(nb))) for p, nb in pages.figures.items() if verdicts(nb)]
+    return table(("Figure", "Verdict"), rows, "claims") if rows else ""
+
+
+def landing(pages: Pages) -> None:
+    "The landing page: nbs/index.ipynb, with the portraits and the claims in it unless it shows them itself."
+    nb = read(ROOT / "nbs/index.ipynb")
+    whole = "\n".join(source(c) for c in nb["cells"])
+    head, paragraph, *rest = source(nb["cells"][0]).split("\n\n")
+    picture = ROOT / "figures/paper/landing.png"
+    if picture.exists() and picture.name not in whole:
+        paragraph += "\n\n![Phase portraits side by side: greedy, random, L-UCBFair, R-TD3 and the optimum](../figures/paper/landing.png)"
+    paragraph += "\n\n**[Move the thresholds yourself](interactive.md)** · [The problem](problem.md) · [All figures](figures/index.md) · [API](api/index.md)"
+    results = results_table(pages, "index.ipynb")
+    if results and not re.search(r"^\|.*\bverdict\b", whole, re.M | re.I):
+        second = [i for i, block in enumerate(rest) if block.startswith("## ")][1]  # behind the first section, the commands
+        rest[second:second] = ["## What was claimed, what was found", results]
+    nb["cells"][0] = markdown("\n\n".join([head, paragraph, *rest]))
+    nb["cells"].append(markdown("\n\n".join(toctrees(pages))))
+    stage_notebook(ROOT / "nbs/index.ipynb", nb, pages, "index.ipynb")
+
+
+def toctrees(pages: Pages) -> list:
+    "The table of contents, in the order of a paper."
+    by_stem = {stem(p): p.stem for p in pages.library}
+    placed = {name for names in PARTS.values() for name in names}
+    trees = [("The problem", ["problem", "interactive"])]
+    trees += [(part, [by_stem[n] for n in names if n in by_stem]) for part, names in PARTS.items()]
+    trees += [("Figures", ["figures/index"]), ("Studies", [pages.address(p).removesuffix(".ipynb") for p in pages.studies])]
+    rest = [name for name in by_stem if name not in placed and name not in APPENDIX]
+    trees += [("Appendix", [by_stem[n] for n in (*APPENDIX, *rest) if n in by_stem] + ["api/index", "references"])]
+    return ["\n".join([f"```{{toctree}}\n:hidden:\n:caption: {caption}\n", *entries, "```"]) for caption, entries in trees if entries]
+
+
+def figures_page(pages: Pages) -> None:
+    "All figures with their verdicts on one page."
+    lines = ["# Figures", "", "Each figure of the paper is a notebook of its own: it runs alone, draws, and ends with a verdict on what the paper says about it.", ""]
+    for path, nb in pages.figures.items():
+        lines += [f"## [{title(nb)}]({path.name})", ""]
+        lines += [f"{link(line, pages, 'figures/index.md')}\n" for line in verdicts(nb)]
+        picture = ROOT / f"figures/paper/{path.stem}.png"
+        if picture.exists():
+            copy(picture, f"files/figures/paper/{picture.name}")
+            lines += [f"```{{image}} ../files/figures/paper/{picture.name}\n:alt: {title(nb)}\n:width: 100%\n:target: {path.stem}.html\n```", ""]
+    lines += ["```{toctree}\n:hidden:\n", *[p.stem for p in pages.figures], "```"]
+    write("figures/index.md", "\n".join(lines))
+
+
+def api_pages(pages: Pages) -> None:
+    lines = ["# API", "", "What `import ltf_nb` offers, module by module. Each entry is made from the function's own docments.", "",
+             "| module | notebook |", "|---|---|"]
+    for module, path in pages.modules.items():
+        page_title = title(pages.library[path])
+        lines.append(f"| [`ltf_nb.{module}`]({module}.md) | [{page_title}](../{path.name}) |")
+        write(f"api/{module}.md", api.module_page(module, page_title, f"../{path.name}"))
+    write("api/index.md", "\n".join([*lines, "", "```{toctree}\n:hidden:\n", *pages.modules, "```"]))
+
+
+def main() -> None:
+    pages = Pages()
+    for path, nb in (pages.library | pages.figures | pages.studies).items():
+        stage_notebook(path, nb, pages, pages.address(path))
+    for path in DOCS.glob("*.md"):
+        write(path.name, link(path.read_text(encoding="utf-8"), pages, path.name))
+    landing(pages)
+    figures_page(pages)
+    api_pages(pages)
+    for path in SOURCE.rglob("*"):  # a page whose notebook is gone
+        if path.is_file() and path not in staged:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    main()

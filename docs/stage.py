@@ -178,10 +178,20 @@ def stage_code(cell: dict) -> dict:
     "A code cell without directives; one that only imports is folded away."
     text = re.sub(r"^#\| .*\n", "", source(cell), flags=re.M)
     statements = [line for line in text.splitlines() if line and not line.startswith((" ", ")", "#"))]
-    only_imports = all(re.match(r"(import|from) ", line) for line in statements)
+    only_imports = all(re.match(r"import |from |if TYPE_CHECKING", line) for line in statements)
     tags = [*cell["metadata"].get("tags", []), *(["hide-input"] if only_imports else [])]
-    outputs = [o for o in cell["outputs"] if not any("widget" in kind for kind in o.get("data", {}))]
+    outputs = [stage_output(o) for o in cell["outputs"] if not any("widget" in kind for kind in o.get("data", {}))]
     return {"cell_type": "code", "execution_count": None, "metadata": {"tags": tags}, "outputs": outputs, "source": text}
+
+
+def stage_output(output: dict) -> dict:
+    "An output whose tables say whether they hold sentences, which may wrap, or numbers, which must not."
+    page = "".join(output.get("data", {}).get("text/html", []))
+    if "<table" not in page:
+        return output
+    wordy = any(len(re.sub(r"<[^>]*>", "", cell)) > 60 for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", page, re.S))
+    page = f'<div class="{"wordy" if wordy else "numbers"}">{page}</div>'
+    return output | {"data": output["data"] | {"text/html": page}}
 
 
 # --- pages that follow from files -------------------------------------------------------------------------------------
@@ -267,12 +277,13 @@ def figures_page(pages: Pages) -> None:
     "All figures with their verdicts on one page."
     lines = ["# Figures", "", "Each figure of the paper is a notebook of its own: it runs alone, draws, and ends with a verdict on what the paper says about it.", ""]
     for path, nb in pages.figures.items():
-        lines += [f"## [{title(nb)}]({path.name})", ""]
-        lines += [f"{link(line, pages, 'figures/index.md')}\n" for line in verdicts(nb)]
+        lines += [f"## {title(nb)}", ""]
+        lines += [f"**Verdict:** {link(line, pages, 'figures/index.md')}\n" for line in verdicts(nb)]
         picture = ROOT / f"figures/paper/{path.stem}.png"
         if picture.exists():
             copy(picture, f"files/figures/paper/{picture.name}")
             lines += [f"```{{image}} ../files/figures/paper/{picture.name}\n:alt: {title(nb)}\n:width: 100%\n:target: {path.stem}.html\n```", ""]
+        lines += [f"[The notebook]({path.name})", ""]
     lines += ["```{toctree}\n:hidden:\n", *[p.stem for p in pages.figures], "```"]
     write("figures/index.md", "\n".join(lines))
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urldefrag
 
 import numpy as np
 import pytest
+from bs4 import BeautifulSoup
 
 from ltf_nb.dynamics import log_odds_shift
 from ltf_nb.evaluation import rollout
@@ -54,6 +55,7 @@ def test_every_notebook_is_staged_without_directives(staged):
         cells = json.loads((staged / name).read_text())["cells"]
         assert not any(re.search(r"^#\|", c["source"], re.M) for c in cells), name
         assert not any(c["source"].startswith("import nbdev") for c in cells), name
+        assert not any(re.search(r"[\x00-\x08\t\x0b-\x1f]", c["source"]) for c in cells), f"{name}: a lost backslash, as in \\tilde read as a tab"
 
 
 def test_every_page_is_in_the_table_of_contents(staged):
@@ -255,6 +257,19 @@ def test_links_and_cross_references_resolve(site):
             if not path.exists() or (anchor and path.suffix == ".html" and anchor not in read(path.resolve() if target else site / name).ids):
                 broken.append(f"{name}: {href}")
     assert seen > 1000 and not broken
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_no_markup_is_left_over(site):
+    left = {}
+    for name in pages_of(site):
+        article = BeautifulSoup((site / name).read_text(encoding="utf-8"), "html.parser").find("article")
+        for part in article.select("pre, code, .math, .sig, script, style") if article else ():
+            part.decompose()
+        found = re.findall(r"\{[a-z:]+\}`|\$[^\s$]+\$|\\[a-z]{3,}|#\||\]\([^)]*\)|\*\*\w+|:::", article.get_text() if article else "")
+        left |= {name: found} if found else {}
+    assert not left
 
 
 @pytest.mark.browser

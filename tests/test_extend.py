@@ -19,5 +19,6 @@ def test_only_public_names_are_used():
     for cell, text in zip(CELLS, SOURCES, strict=True):
         if cell["cell_type"] == "code":
             for node in ast.walk(ast.parse(text)):
-                names = [a.name for a in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else [node.attr] if isinstance(node, ast.Attribute) else []
-                assert not any(name.startswith("_") for name in names), text
+                imported = [a.name for a in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+                used = [node.attr] if isinstance(node, ast.Attribute) else []
+                assert not any(name.startswith("_") for name in imported + used), text

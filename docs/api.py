@@ -131,7 +131,8 @@ def module_page(module: str, title: str, link: str) -> str:
     tree, source = ast.parse(text), text.splitlines()
     nodes = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
     nodes |= {t.id: n for n in tree.body if isinstance(n, ast.Assign) for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name)}
-    lines = [f"# {PACKAGE}.{module}", "", f"Defined, explained and checked in [{title}]({link}).", "", f"```{{py:module}} {PACKAGE}.{module}\n```", ""]
+    lines = [f"# {PACKAGE}.{module}", "", f"Defined, explained and checked in [{title}]({link}).", ""]
+    lines += [f"```{{py:module}} {PACKAGE}.{module}\n```", ""]
     for name in loaded.__all__:
         node, obj = nodes[name], getattr(loaded, name)
         if isinstance(node, ast.ClassDef):

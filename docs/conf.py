@@ -32,15 +32,21 @@ html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sphinx = False
 html_domain_indices = False
-html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "navbar_persistent": [], "show_toc_level": 2, "home_page_in_toc": True,
-                      "pygments_light_style": "a11y-high-contrast-light"}
+html_theme_options = {
+    "use_download_button": False,
+    "use_fullscreen_button": False,
+    "navbar_persistent": [],
+    "show_toc_level": 2,
+    "home_page_in_toc": False,
+    "pygments_light_style": "a11y-high-contrast-light",
+}
 html_context = {"default_mode": "auto"}
 mathjax_path = "mathjax/tex-chtml-full.js"  # with its fonts beside it: no request leaves the site
 
 
 def paper_numbers(app, env):
     "Give each statement the number it has in the paper, which its label carries: thm-3-7 is Theorem 3.7."
-    for docname, kinds in env.toc_fignumbers.items():
+    for kinds in env.toc_fignumbers.values():
         for kind, numbers in kinds.items():
             for label in numbers:
                 if label in getattr(env, "proof_list", {}):

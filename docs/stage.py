@@ -37,7 +37,8 @@ def source(cell: dict) -> str:
 
 def title(nb: dict) -> str:
     "The first heading of a notebook."
-    return next(line[2:].strip() for cell in nb["cells"] if cell["cell_type"] == "markdown" for line in source(cell).splitlines() if line.startswith("# "))
+    text = "\n".join(source(cell) for cell in nb["cells"] if cell["cell_type"] == "markdown")
+    return re.search(r"^# (.*)$", text, re.M)[1].strip()
 
 
 def stem(path: Path) -> str:
@@ -109,7 +110,7 @@ def link_words(text: str, pages: Pages, here: str) -> str:
 
     text = re.sub(r"\b(Eqs?\.) (?:\((\d+)\)|(\d+))(?:–(?:\((\d+)\)|(\d+)))?", equation, text)
     text = STATEMENT.sub(statement, text)
-    return re.sub(r"\b([Ff]ig(?:ure|\.)? ?)(\d\d?)\b(?!\.\d)", figure, text)
+    return re.sub(r"\b([Ff]ig\.? ?|[Ff]igure )(\d\d?)\b(?!\.\d)", figure, text)
 
 
 def link_code(text: str, pages: Pages, here: str) -> str:
@@ -178,10 +179,20 @@ def stage_code(cell: dict) -> dict:
     "A code cell without directives; one that only imports is folded away."
     text = re.sub(r"^#\| .*\n", "", source(cell), flags=re.M)
     statements = [line for line in text.splitlines() if line and not line.startswith((" ", ")", "#"))]
-    only_imports = all(re.match(r"(import|from) ", line) for line in statements)
+    only_imports = all(re.match(r"import |from |if TYPE_CHECKING", line) for line in statements)
     tags = [*cell["metadata"].get("tags", []), *(["hide-input"] if only_imports else [])]
-    outputs = [o for o in cell["outputs"] if not any("widget" in kind for kind in o.get("data", {}))]
+    outputs = [stage_output(o) for o in cell["outputs"] if not any("widget" in kind for kind in o.get("data", {}))]
     return {"cell_type": "code", "execution_count": None, "metadata": {"tags": tags}, "outputs": outputs, "source": text}
+
+
+def stage_output(output: dict) -> dict:
+    "An output whose tables say whether they hold sentences, which may wrap, or numbers, which must not."
+    page = "".join(output.get("data", {}).get("text/html", []))
+    if "<table" not in page:
+        return output
+    wordy = any(len(re.sub(r"<[^>]*>", "", cell)) > 60 for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", page, re.S))
+    page = f'<div class="{"wordy" if wordy else "numbers"}">{page}</div>'
+    return output | {"data": output["data"] | {"text/html": page}}
 
 
 # --- pages that follow from files -------------------------------------------------------------------------------------
@@ -212,7 +223,8 @@ def claims() -> list:
 
 def badge(verdict: str) -> str:
     "A verdict with a class for its colour."
-    kind = "no" if re.match(r"(not |fail|refut|contradict)", verdict, re.I) else "partly" if re.match(r"(part|mixed|unclear|depends)", verdict, re.I) else "yes"
+    kinds = {"open": r"not test|untest|open", "no": r"not |fail|refut|contradict", "partly": r"part|mixed|unclear|depends"}
+    kind = next((kind for kind, words in kinds.items() if re.match(words, verdict, re.I)), "yes")
     return f"[{verdict}]{{.verdict .verdict-{kind}}}" if verdict else ""
 
 
@@ -241,7 +253,9 @@ def landing(pages: Pages) -> None:
     picture = ROOT / "figures/paper/landing.png"
     if picture.exists() and picture.name not in whole:
         paragraph += "\n\n![Phase portraits side by side: greedy, random, L-UCBFair, R-TD3 and the optimum](../figures/paper/landing.png)"
-    paragraph += "\n\n**[Move the thresholds yourself](interactive.md)** · [The problem](problem.md) · [All figures](figures/index.md) · [API](api/index.md)"
+    ways = {"The problem": "problem.md", "All figures": "figures/index.md", "Extending it": "studies/extend.ipynb", "API": "api/index.md"}
+    links = [f"[{name}]({page})" for name, page in ways.items() if page.endswith(".md") or (ROOT / "results/paper/notebooks" / Path(page).name).exists()]
+    paragraph += "\n\n" + " · ".join(["**[Move the thresholds yourself](interactive.md)**", *links])
     results = results_table(pages, "index.ipynb")
     if results and not re.search(r"^\|.*\bverdict\b", whole, re.M | re.I):
         second = [i for i, block in enumerate(rest) if block.startswith("## ")][1]  # behind the first section, the commands
@@ -265,14 +279,15 @@ def toctrees(pages: Pages) -> list:
 
 def figures_page(pages: Pages) -> None:
     "All figures with their verdicts on one page."
-    lines = ["# Figures", "", "Each figure of the paper is a notebook of its own: it runs alone, draws, and ends with a verdict on what the paper says about it.", ""]
+    lines = ["# Figures", "", "Each figure of the paper is a notebook of its own: it runs alone, draws, and ends with a verdict on what the paper says.", ""]
     for path, nb in pages.figures.items():
-        lines += [f"## [{title(nb)}]({path.name})", ""]
-        lines += [f"{link(line, pages, 'figures/index.md')}\n" for line in verdicts(nb)]
+        lines += [f"## {title(nb)}", ""]
+        lines += [f"**Verdict:** {link(line, pages, 'figures/index.md')}\n" for line in verdicts(nb)]
         picture = ROOT / f"figures/paper/{path.stem}.png"
         if picture.exists():
             copy(picture, f"files/figures/paper/{picture.name}")
             lines += [f"```{{image}} ../files/figures/paper/{picture.name}\n:alt: {title(nb)}\n:width: 100%\n:target: {path.stem}.html\n```", ""]
+        lines += [f"[The notebook]({path.name})", ""]
     lines += ["```{toctree}\n:hidden:\n", *[p.stem for p in pages.figures], "```"]
     write("figures/index.md", "\n".join(lines))
 

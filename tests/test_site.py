@@ -14,6 +14,7 @@ from urllib.parse import unquote, urldefrag
 
 import numpy as np
 import pytest
+from bs4 import BeautifulSoup
 
 from ltf_nb.dynamics import log_odds_shift
 from ltf_nb.evaluation import rollout
@@ -23,7 +24,8 @@ from ltf_nb.populations import GaussianPopulation
 
 ROOT = Path(__file__).parent.parent
 BUILT = ROOT / "docs/_build/html"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync"]
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 
@@ -54,6 +56,7 @@ def test_every_notebook_is_staged_without_directives(staged):
         cells = json.loads((staged / name).read_text())["cells"]
         assert not any(re.search(r"^#\|", c["source"], re.M) for c in cells), name
         assert not any(c["source"].startswith("import nbdev") for c in cells), name
+        assert not any(re.search(r"[\x00-\x08\t\x0b-\x1f]", c["source"]) for c in cells), f"{name}: a lost backslash, as in \\tilde read as a tab"
 
 
 def test_every_page_is_in_the_table_of_contents(staged):
@@ -68,10 +71,15 @@ def test_every_page_is_in_the_table_of_contents(staged):
 
 def test_prose_is_linked_and_code_is_not(stage):
     pages = stage.Pages()
-    text = "By Thm 3.7, Eq. (13) and Eqs. (7)–(8) (Eq. 12), `02_populations` and `replicator_step`; `Eq. (1)`, $Eq. (2)$, Lemma 10, Eq. (15).\n## Thm 4.2"
-    assert stage.link(text, pages, "x.ipynb") == (
-        "By {prf:ref}`Thm 3.7 <thm-3-7>`, Eq. {eq}`eq-13` and Eqs. {eq}`eq-7`–{eq}`eq-8` (Eq. {eq}`eq-12`), [`02_populations`](02_populations.ipynb) and "
-        "{py:obj}`replicator_step <ltf_nb.dynamics.replicator_step>`; `Eq. (1)`, $Eq. (2)$, Lemma 10, Eq. (15).\n## Thm 4.2")
+    for text, linked in {
+        "By Thm 3.7 and Lemma 10": "By {prf:ref}`Thm 3.7 <thm-3-7>` and Lemma 10",
+        "Eq. (13), Eqs. (7)–(8) (Eq. 12), Eq. (15)": "Eq. {eq}`eq-13`, Eqs. {eq}`eq-7`–{eq}`eq-8` (Eq. {eq}`eq-12`), Eq. (15)",
+        "`02_populations`, fig. 6": "[`02_populations`](02_populations.ipynb), [fig. 6](figures/fig06_example_dynamics.ipynb)",
+        "`replicator_step`": "{py:obj}`replicator_step <ltf_nb.dynamics.replicator_step>`",
+    }.items():
+        assert stage.link(text, pages, "x.ipynb") == linked
+    untouched = "`Eq. (1)`, $Eq. (2)$, [Thm 3.7](x)\n## Thm 4.2\n```\nEq. (1)\n```"
+    assert stage.link(untouched, pages, "x.ipynb") == untouched
 
 
 @pytest.mark.parametrize("records", [
@@ -86,7 +94,7 @@ def test_claims_are_read_whatever_their_shape(stage, tmp_path, monkeypatch, reco
     assert stage.claims() == [("A", "fig01", "replicated", "0.18 [0.17, 0.19]")]
 
 
-@pytest.mark.parametrize(("verdict", "kind"), [("replicated", "yes"), ("not replicated", "no"), ("partly", "partly"), ("contradicted", "no")])
+@pytest.mark.parametrize(("verdict", "kind"), [("replicated", "yes"), ("not replicated", "no"), ("partly", "partly"), ("not testable", "open")])
 def test_verdicts_have_colours(stage, verdict, kind):
     assert stage.badge(verdict) == f"[{verdict}]{{.verdict .verdict-{kind}}}"
 
@@ -154,7 +162,8 @@ def missing(reason: str) -> None:
 @pytest.fixture(scope="module")
 def site():
     "Folder of the built site, which must be newer than what it is built from."
-    made_from = [p for pattern in ("nbs/*.ipynb", "results/paper/notebooks/*.ipynb", "docs/*.*", "docs/_static/*.*", "figures/paper/*") for p in ROOT.glob(pattern)]
+    patterns = "nbs/*.ipynb", "results/paper/notebooks/*.ipynb", "docs/*.*", "docs/_static/*.*", "figures/paper/*"
+    made_from = [p for pattern in patterns for p in ROOT.glob(pattern)]
     stamp = BUILT / "index.html"
     if not stamp.exists():
         missing("the site is not built: run make site")
@@ -259,13 +268,26 @@ def test_links_and_cross_references_resolve(site):
 
 @pytest.mark.browser
 @pytest.mark.slow
+def test_no_markup_is_left_over(site):
+    left = {}
+    for name in pages_of(site):
+        article = BeautifulSoup((site / name).read_text(encoding="utf-8"), "html.parser").find("article")
+        for part in article.select("pre, code, .math, .sig, script, style") if article else ():
+            part.decompose()
+        found = re.findall(r"\{[a-z:]+\}`|\$[^\s$]+\$|\\[a-z]{3,}|#\||\]\([^)]*\)|\*\*\w+|:::", article.get_text() if article else "")
+        left |= {name: found} if found else {}
+    assert not left
+
+
+@pytest.mark.browser
+@pytest.mark.slow
 def test_statements_and_equations_carry_the_papers_numbers(site, address, browser):
     page = browser.new_page()
     page.goto(address + "problem.html", wait_until="networkidle")
     titles = [" ".join(t.split()[:2]) for t in page.locator(".proof > .admonition-title").all_inner_texts()]
     assert titles[:11] == ["Assumption 2.1", "Lemma 3.1", "Assumption 3.2", "Definition 3.3", "Lemma 3.4", "Theorem 3.5", "Assumption 3.6",
                            "Algorithm 1", "Theorem 3.7", "Assumption 4.1", "Theorem 4.2"]
-    assert page.locator("span.eqno").all_inner_texts() and [t.strip("()#\n ") for t in page.locator("span.eqno").all_inner_texts()] == [str(i) for i in range(1, 15)]
+    assert [text.strip("()#\n ") for text in page.locator("span.eqno").all_inner_texts()] == [str(i) for i in range(1, 15)]
     page.goto(address + "10_theory.html", wait_until="networkidle")
     page.locator("a", has_text="Thm 3.7").first.click()
     assert page.url.endswith("problem.html#thm-3-7")
@@ -290,7 +312,7 @@ def shown(page) -> dict:
     pixels.drawImage(flow, 0, 0);
     return {
       numbers: [...document.querySelectorAll("#numbers tr")].map((row) => [...row.querySelectorAll("td")].map((cell) => +cell.dataset.value)),
-      settings: Object.fromEntries(["a1", "a2", "q1", "q2", "u00", "u01", "u10", "u11", "loss", "disparity"].map((id) => [id, document.getElementById(id).value])),
+      settings: Object.fromEntries([...document.querySelectorAll("#controls input, #controls select")].map((input) => [input.id, input.value])),
       picture: copy.toDataURL(),
       colours: new Set(new Uint32Array(pixels.getImageData(0, 0, copy.width, copy.height).data.buffer)).size}}""")
 

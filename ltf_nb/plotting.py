@@ -84,7 +84,7 @@ def draw_flows(
     shade_label:str="", # Label of the colour bar
     vmax:float=None, # Top of the common colour scale; `None` takes the largest shade of all panels
     density:float=1., # Density of the streamlines
-    bar:dict=dict(shrink=.85), # Passed on to `fig.colorbar`: location, shrink, aspect
+    bar:dict=None, # Passed on to `fig.colorbar`: location, shrink, aspect; `None` for a shrink of 0.85
 )->np.ndarray: # The same axes
     "Draw a grid of phase portraits on one colour scale."
     if not axes.size == len(flows) == len(titles): raise ValueError(f"flows and titles must have one entry for each of the {axes.size} panels; got {len(flows)} and {len(titles)}")
@@ -93,7 +93,7 @@ def draw_flows(
         draw_flow(ax, x, x, u, v, shade, vmax=vmax, density=density)
         ax.set(title=title, xlabel=labels[0], ylabel=labels[1], xticks=[0,.5,1], yticks=[0,.5,1], xticklabels=["0",".5","1"], yticklabels=["0",".5","1"])
         ax.label_outer()
-    ax.figure.colorbar(ax.collections[0], ax=axes, label=shade_label, pad=.02, **bar)
+    ax.figure.colorbar(ax.collections[0], ax=axes, label=shade_label, pad=.02, **(bar or {"shrink": .85}))
     return axes
 
 # %% ../nbs/00_plotting.ipynb #aa000274

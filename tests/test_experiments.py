@@ -20,10 +20,10 @@ from ltf_nb.running import syntax_hash
 
 ROOT = Path(__file__).parent.parent
 MODEL = ("dynamics", "populations", "adult", "metrics", "env", "evaluation", "experiments")
-MODULES = {"model": MODEL, "greedy": ("policies",), "uniform": ("policies",), "optimum": ("oracle",), "lucbfair": ("features", "theory", "lucbfair"),
-           "lucbfair_pooled": ("features", "pooled"), "rtd3": ("rtd3",)}
-SMALL = [Cell("uniform", "gaussian"), Cell("greedy", "adult"), Cell("optimum", "gaussian"), Cell("lucbfair", "gaussian"), Cell("lucbfair_pooled", "gaussian"),
-         Cell("rtd3", "gaussian")]
+MODULES = {"model": MODEL, "greedy": ("policies",), "uniform": ("policies",), "optimum": ("oracle",),
+           "lucbfair": ("features", "theory", "lucbfair"), "lucbfair_pooled": ("features", "pooled"), "rtd3": ("rtd3",)}
+SMALL = [Cell(name, "adult" if name == "greedy" else "gaussian") for name in ("uniform", "greedy", "optimum", "lucbfair", "lucbfair_pooled", "rtd3")]
+FILES = ["config.json", "curves.npz", "episodes.npz", "portrait.npz", "policy.json", "policy.safetensors", "provenance.json", "SHA256SUMS"]
 
 
 def contents(folder):
@@ -57,7 +57,8 @@ def test_versions_are_raised_with_the_mathematics():
         found = syntax_hash(*(ROOT / f"ltf_nb/{module}.py" for module in modules))
         assert entry["version"] == VERSIONS[name], f"version {VERSIONS[name]} of {name} is not recorded in tests/versions.json"
         assert found in (entry["hash"], *entry["waivers"]), (
-            f"the code of {name} ({', '.join(modules)}) has changed: raise its version, or add {found!r} to its waivers with the reason why no number changes")
+            f"the code of {name} ({', '.join(modules)}) has changed: raise its version, "
+            f"or add {found!r} to its waivers with the reason why no number changes")
 
 
 @pytest.mark.parametrize("cell", SMALL, ids=str)
@@ -135,7 +136,7 @@ def test_killed_at_random_moments(undisturbed, tmp_path, cell):
     assert kills and contents(places(cell, "smoke", 0, tmp_path)[0]) == contents(undisturbed[cell].folder)
 
 
-@pytest.mark.parametrize("name", ["config.json", "curves.npz", "episodes.npz", "portrait.npz", "policy.json", "policy.safetensors", "provenance.json", "SHA256SUMS"])
+@pytest.mark.parametrize("name", FILES)
 def test_changed_byte_is_noticed_and_the_cell_computed_anew(undisturbed, tmp_path, name):
     cell = Cell("rtd3", "gaussian")
     folder, _ = places(cell, "smoke", 0, tmp_path)

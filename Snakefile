@@ -20,37 +20,42 @@ EXPECTED = {"smoke": {"rtd3": 8, "lucbfair": 10, "lucbfair_pooled": 8, "notebook
             "quick": {"rtd3": 60, "lucbfair": 60, "lucbfair_pooled": 60, "notebook": 30},
             "paper": {"rtd3": 1100, "lucbfair": 400, "lucbfair_pooled": 120, "notebook": 60}}
 RUN = f"exec {sys.executable} -m ltf_nb.running notebook"
-DONE = {}
-
-
-def result(cell, profile, seed=0):
-    """The file that stands for a cell's result: its checksums if it is there, else the mark that its training leaves.
-
-    A damaged or outdated result is set aside here, before anything runs; jobs on other machines only look.
-    """
-    folder, work = places(cell, profile, seed)
-    key = str(cell), profile, seed
-    mark = Path(f"results/.work/{profile}/trained/{cell}-seed{seed}")
-    if workflow.remote_exec:
-        return str(mark if not (folder / "SHA256SUMS").exists() else folder / "SHA256SUMS")
-    if key not in DONE:
-        DONE[key] = is_done(cell, profile, seed)
-        if not DONE[key]:
-            mark.unlink(missing_ok=True)
-    return str((folder / "SHA256SUMS").relative_to(Path.cwd())) if DONE[key] else str(mark)
-
-
-def results_of(cells, profile, seed=0, drawn=()):
-    "Results that must be there first. What does not train is computed by the notebooks themselves; where it is missing, they run again."
-    found = [(cell, result(cell, profile, seed)) for cell in cells]
-    if not workflow.remote_exec and not all(DONE[str(cell), profile, seed] for cell in cells):
-        for path in drawn:
-            Path(path).unlink(missing_ok=True)
-    return [path for cell, path in found if cell.algorithm in TRAINED or path.endswith("SHA256SUMS")]
 
 
 def outputs_of(profile, name):
     return [f"results/{profile}/notebooks/{name}.ipynb", f"figures/{profile}/{name}.png", f"figures/{profile}/{name}.pdf"]
+
+
+def mark(cell, profile, seed):
+    "What the training of a cell leaves."
+    return f"results/.work/{profile}/trained/{cell}-seed{seed}"
+
+
+def look(cell, profile, seed):
+    """Whether a result is there and can be used. One that is damaged or outdated is set aside now, before anything runs,
+    and what was drawn from it goes too; a job on another machine only looks."""
+    there = (places(cell, profile, seed)[0] / "SHA256SUMS").exists()
+    if workflow.remote_exec:
+        return there
+    usable = is_done(cell, profile, seed)
+    if not usable:
+        Path(mark(cell, profile, seed)).unlink(missing_ok=True)
+    if there and not usable and seed == 0:
+        drawn = [path for name, cells in FIGURE_CELLS.items() if cell in cells for path in outputs_of(profile, FIGURES[name])]
+        for path in (*drawn, f"figures/{profile}/landing.png", f"figures/{profile}/claims.json"):
+            Path(path).unlink(missing_ok=True)
+    return usable
+
+
+WANTED = [(cell, PROFILE, 0) for cell in CLAIM_CELLS] + [
+    (cell, "quick", seed) for seed in SEEDS if "n_seeds" in config for cell in (HEADLINE_CELLS if seed else CLAIM_CELLS)]
+DONE = {key: look(*key) for key in WANTED}
+
+
+def results_of(cells, profile, seed=0):
+    "What must be there first: results, by their checksums, or the marks of training. What does not train is computed by the notebooks."
+    there = [str((places(cell, profile, seed)[0] / "SHA256SUMS").relative_to(Path.cwd())) for cell in cells if DONE[cell, profile, seed]]
+    return there + [mark(cell, profile, seed) for cell in cells if not DONE[cell, profile, seed] and cell.algorithm in TRAINED]
 
 
 def expected(what):
@@ -73,7 +78,7 @@ rule studies:
     input: expand("results/{profile}/notebooks/{name}.ipynb", profile=PROFILE, name=STUDIES)
 
 rule train:
-    output: touch("results/.work/{profile}/trained/{cell}-seed{seed}")
+    output: touch(mark("{cell}", "{profile}", "{seed}"))
     log: "results/.work/{profile}/logs/{cell}-seed{seed}.log"
     wildcard_constraints: seed=r"\d+"
     threads: 1
@@ -87,7 +92,7 @@ rule train:
 rule figure:
     input:
         ancient("nbs/figures/{name}.ipynb"),
-        lambda w: results_of(FIGURE_CELLS[w.name[:5]], w.profile, drawn=outputs_of(w.profile, w.name))
+        lambda w: results_of(FIGURE_CELLS[w.name[:5]], w.profile)
     output:
         "results/{profile}/notebooks/{name}.ipynb",
         report("figures/{profile}/{name}.png", category="Figures", labels={"figure": "{name}"}),
@@ -102,7 +107,7 @@ rule figure:
 rule overview:
     input:
         ancient("nbs/runs/overview.ipynb"),
-        lambda w: results_of(OVERVIEW_CELLS, w.profile, drawn=[f"figures/{w.profile}/landing.png"])
+        lambda w: results_of(OVERVIEW_CELLS, w.profile)
     output: report("figures/{profile}/landing.png", category="Overview"), "figures/{profile}/landing.pdf", "results/{profile}/notebooks/overview.ipynb"
     params: code=LIBRARY + syntax_hash("nbs/runs/overview.ipynb")
     log: "results/.work/{profile}/logs/overview.log"
@@ -114,7 +119,7 @@ rule judge:
     input:
         ancient("nbs/runs/claims.ipynb"),
         lambda w: [outputs_of(w.profile, name)[0] for name in FIGURES.values()],
-        lambda w: results_of(CLAIM_CELLS, w.profile, drawn=[f"figures/{w.profile}/claims.json"]),
+        lambda w: results_of(CLAIM_CELLS, w.profile),
         [path for path in ["results/paper/seeds.json"] if Path(path).exists() or "n_seeds" in config]
     output: report("figures/{profile}/claims.json", category="Claims"), "results/{profile}/notebooks/claims.ipynb"
     params: code=LIBRARY + syntax_hash("nbs/runs/claims.ipynb")

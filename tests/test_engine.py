@@ -108,7 +108,8 @@ def test_damaged_results_alone_are_computed_again(whole, tmp_path):
         data = bytearray((folder / name).read_bytes())
         data[-100] ^= 1
         (folder / name).write_bytes(data)
-    finish(start(folder))
+    said = finish(start(folder))
+    assert said.count("is set aside") == 2
     assert bytes_below(folder, "figures", "results/smoke") == expected
     again = {name for name, when in finished_at(folder).items() if before[name] != when}
     assert again == {str(Path(name).parent / "SHA256SUMS") for name in damaged}

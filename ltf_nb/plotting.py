@@ -84,7 +84,7 @@ def draw_flows(
     shade_label:str="", # Label of the colour bar
     vmax:float=None, # Top of the common colour scale; `None` takes the largest shade of all panels
     density:float=1., # Density of the streamlines
-    bar:dict=dict(shrink=.85), # Passed on to `fig.colorbar`: location, shrink, aspect
+    **bar, # Passed on to `fig.colorbar`: location, shrink, aspect
 )->np.ndarray: # The same axes
     "Draw a grid of phase portraits on one colour scale."
     if not axes.size == len(flows) == len(titles): raise ValueError(f"flows and titles must have one entry for each of the {axes.size} panels; got {len(flows)} and {len(titles)}")
@@ -109,7 +109,7 @@ def flow_row(
     "Draw phase portraits side by side on one colour scale."
     if len(flows) != len(titles): raise ValueError(f"titles must have one entry for each of the {len(flows)} flows; got {len(titles)}")
     fig,axes = plt.subplots(1, len(flows), figsize=(width*len(flows)+.7, width+.35), sharey=True, squeeze=False)
-    return fig, draw_flows(axes, x, flows, titles, labels, shade_label, vmax)[0]
+    return fig, draw_flows(axes, x, flows, titles, labels, shade_label, vmax, shrink=.85)[0]
 
 # %% ../nbs/00_plotting.ipynb #1a0edffc
 def page(

@@ -254,7 +254,7 @@ def draw_panels(
     "Draw portraits with the ends of episodes on one colour scale."
     titles, portraits, ends = zip(*panels)
     flows = [(*np.moveaxis(p.flow, -1, 0), getattr(p, shade)) for p in portraits]
-    draw_flows(axes, portraits[0].x, flows, titles, labels, SHADES[shade] if shade_label is None else shade_label, density=density, bar=bar)
+    draw_flows(axes, portraits[0].x, flows, titles, labels, SHADES[shade] if shade_label is None else shade_label, density=density, **bar)
     for ax,q in zip(axes.flat, ends): draw_dots(ax, q).set(xlim=(0,1), ylim=(0,1))
     return axes
 

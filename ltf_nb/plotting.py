@@ -84,7 +84,7 @@ def draw_flows(
     shade_label:str="", # Label of the colour bar
     vmax:float=None, # Top of the common colour scale; `None` takes the largest shade of all panels
     density:float=1., # Density of the streamlines
-    bar:dict=None, # Passed on to `fig.colorbar`: location, shrink, aspect; `None` for a shrink of 0.85
+    **bar, # Passed on to `fig.colorbar`: location, shrink, aspect
 )->np.ndarray: # The same axes
     "Draw a grid of phase portraits on one colour scale."
     if not axes.size == len(flows) == len(titles): raise ValueError(f"flows and titles must have one entry for each of the {axes.size} panels; got {len(flows)} and {len(titles)}")
@@ -93,7 +93,7 @@ def draw_flows(
         draw_flow(ax, x, x, u, v, shade, vmax=vmax, density=density)
         ax.set(title=title, xlabel=labels[0], ylabel=labels[1], xticks=[0,.5,1], yticks=[0,.5,1], xticklabels=["0",".5","1"], yticklabels=["0",".5","1"])
         ax.label_outer()
-    ax.figure.colorbar(ax.collections[0], ax=axes, label=shade_label, pad=.02, **(bar or {"shrink": .85}))
+    ax.figure.colorbar(ax.collections[0], ax=axes, label=shade_label, pad=.02, **bar)
     return axes
 
 # %% ../nbs/00_plotting.ipynb #aa000274
@@ -109,7 +109,7 @@ def flow_row(
     "Draw phase portraits side by side on one colour scale."
     if len(flows) != len(titles): raise ValueError(f"titles must have one entry for each of the {len(flows)} flows; got {len(titles)}")
     fig,axes = plt.subplots(1, len(flows), figsize=(width*len(flows)+.7, width+.35), sharey=True, squeeze=False)
-    return fig, draw_flows(axes, x, flows, titles, labels, shade_label, vmax)[0]
+    return fig, draw_flows(axes, x, flows, titles, labels, shade_label, vmax, shrink=.85)[0]
 
 # %% ../nbs/00_plotting.ipynb #1a0edffc
 def page(

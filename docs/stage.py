@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
@@ -140,12 +141,15 @@ def link(text: str, pages: Pages, here: str) -> str:
 
 
 def move_targets(text: str, pages: Pages, here: str) -> str:
-    "Turn links to files of the repository into links inside the site, copying the files."
-    up = "../" * here.count("/")
+    "Turn links to files of the repository into links inside the site: files are copied, notebooks that are no page lose the link."
+    up, folder = "../" * here.count("/"), (ROOT / "nbs" / here).parent  # the site's folders are those of nbs/
 
     def moved(match):
-        target = (ROOT / "nbs" / match[2]).resolve()
-        if target.suffix == ".ipynb" or not target.is_file():
+        target = (folder / match[2]).resolve()
+        if target.suffix == ".ipynb":
+            known = [ROOT / "nbs" / pages.address(p) for p in (pages.library | pages.figures | pages.studies)]
+            return match[0] if target in known else match[1].strip("[]")
+        if not target.is_file() or not target.is_relative_to(ROOT):
             return match[0]
         copy(target, f"files/{target.relative_to(ROOT)}")
         return f"{match[1]}({up}files/{target.relative_to(ROOT)})"
@@ -221,16 +225,33 @@ def claims() -> list:
              pick(r, "measured", "number", "value", "evidence", "note")) for r in records]
 
 
+def kind(verdict: str) -> str:
+    "Which of four kinds a verdict is, by its first words."
+    kinds = {"open": r"not test|untest|open", "no": r"not |fail|refut|contradict", "partly": r"part|mixed|unclear|depends"}
+    return next((name for name, words in kinds.items() if re.match(words, verdict, re.I)), "yes")
+
+
 def badge(verdict: str) -> str:
     "A verdict with a class for its colour."
-    kinds = {"open": r"not test|untest|open", "no": r"not |fail|refut|contradict", "partly": r"part|mixed|unclear|depends"}
-    kind = next((kind for kind, words in kinds.items() if re.match(words, verdict, re.I)), "yes")
-    return f"[{verdict}]{{.verdict .verdict-{kind}}}" if verdict else ""
+    return f"[{verdict}]{{.verdict .verdict-{kind(verdict)}}}" if verdict else ""
 
 
-def table(header: tuple, rows: list, css: str) -> str:
+def with_badge(line: str) -> str:
+    "A verdict line whose first sentence, if it is a bare verdict, is a badge."
+    first, dot, rest = line.partition(". ")
+    return f"{badge(first)} {rest}" if dot and len(first.split()) <= 2 else line
+
+
+def summary(rows: list) -> str:
+    "How many claims got which verdict."
+    counts = Counter(verdict for _, _, verdict, _ in rows)
+    best_first = sorted(counts, key=lambda verdict: ("yes", "partly", "no", "open").index(kind(verdict)))
+    return f"Of {len(rows)} claims: " + ", ".join(f"{counts[verdict]} {badge(verdict)}" for verdict in best_first) + "."
+
+
+def table(header: tuple, rows: list, widths: str) -> str:
     "A table whose cells hold any text."
-    lines = ["```{list-table}", ":header-rows: 1", f":class: {css}", ""]
+    lines = ["```{list-table}", ":header-rows: 1", ":class: claims", f":widths: {widths}", ""]
     for row in [header, *rows]:
         lines += [f"{'* -' if i == 0 else '  -'} {cell}" for i, cell in enumerate(row)]
     return "\n".join([*lines, "```"])
@@ -238,11 +259,12 @@ def table(header: tuple, rows: list, css: str) -> str:
 
 def results_table(pages: Pages, here: str) -> str:
     "The claims with their verdicts; without claims.json, what the figures' own last lines say."
-    rows = [(link(claim, pages, here), link(place, pages, here), badge(verdict), measured) for claim, place, verdict, measured in claims()]
-    if rows:
-        return table(("Claim of the paper", "Where", "Verdict", "Measured"), rows, "claims")
+    found = claims()
+    if found:
+        rows = [(link(claim, pages, here), link(place, pages, here), badge(verdict), measured) for claim, place, verdict, measured in found]
+        return summary(found) + "\n\n" + table(("Claim of the paper", "Where", "Verdict", "Measured"), rows, "32 12 14 42")
     rows = [(f"[{title(nb)}]({pages.address(p)})", "; ".join(verdicts(nb))) for p, nb in pages.figures.items() if verdicts(nb)]
-    return table(("Figure", "Verdict"), rows, "claims") if rows else ""
+    return table(("Figure", "Verdict"), rows, "50 50") if rows else ""
 
 
 def landing(pages: Pages) -> None:
@@ -254,7 +276,8 @@ def landing(pages: Pages) -> None:
     if picture.exists() and picture.name not in whole:
         paragraph += "\n\n![Phase portraits side by side: greedy, random, L-UCBFair, R-TD3 and the optimum](../figures/paper/landing.png)"
     ways = {"The problem": "problem.md", "All figures": "figures/index.md", "Extending it": "studies/extend.ipynb", "API": "api/index.md"}
-    links = [f"[{name}]({page})" for name, page in ways.items() if page.endswith(".md") or (ROOT / "results/paper/notebooks" / Path(page).name).exists()]
+    there = {pages.address(path) for path in pages.studies}
+    links = [f"[{name}]({page})" for name, page in ways.items() if page.endswith(".md") or page in there]
     paragraph += "\n\n" + " · ".join(["**[Move the thresholds yourself](interactive.md)**", *links])
     results = results_table(pages, "index.ipynb")
     if results and not re.search(r"^\|.*\bverdict\b", whole, re.M | re.I):
@@ -279,10 +302,10 @@ def toctrees(pages: Pages) -> list:
 
 def figures_page(pages: Pages) -> None:
     "All figures with their verdicts on one page."
-    lines = ["# Figures", "", "Each figure of the paper is a notebook of its own: it runs alone, draws, and ends with a verdict on what the paper says.", ""]
+    lines = ["# Figures", "", "Each figure of the paper is a notebook: it runs alone, draws, and ends with a verdict on what the paper says.", ""]
     for path, nb in pages.figures.items():
         lines += [f"## {title(nb)}", ""]
-        lines += [f"**Verdict:** {link(line, pages, 'figures/index.md')}\n" for line in verdicts(nb)]
+        lines += [f"- {with_badge(link(line, pages, 'figures/index.md'))}" for line in verdicts(nb)] + [""]
         picture = ROOT / f"figures/paper/{path.stem}.png"
         if picture.exists():
             copy(picture, f"files/figures/paper/{picture.name}")

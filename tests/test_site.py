@@ -26,6 +26,7 @@ ROOT = Path(__file__).parent.parent
 BUILT = ROOT / "docs/_build/html"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
          "--disable-sync"]
+PATIENCE = 300_000  # milliseconds: the machine may be busy
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 
@@ -196,6 +197,7 @@ def browser():
 def watched(context, address: str) -> tuple:
     "A page, and a list that fills with whatever goes wrong on it."
     page, wrong = context.new_page(), []
+    page.set_default_timeout(PATIENCE)
     page.on("console", lambda m: wrong.append(f"console {m.type}: {m.text}") if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda e: wrong.append(f"script error: {e}"))
     # a request that the next page cuts short is no failure
@@ -282,7 +284,7 @@ def test_no_markup_is_left_over(site):
 @pytest.mark.browser
 @pytest.mark.slow
 def test_statements_and_equations_carry_the_papers_numbers(site, address, browser):
-    page = browser.new_page()
+    page, _ = watched(browser, address)
     page.goto(address + "problem.html", wait_until="networkidle")
     titles = [" ".join(t.split()[:2]) for t in page.locator(".proof > .admonition-title").all_inner_texts()]
     assert titles[:11] == ["Assumption 2.1", "Lemma 3.1", "Assumption 3.2", "Definition 3.3", "Lemma 3.4", "Theorem 3.5", "Assumption 3.6",
@@ -297,7 +299,7 @@ def test_statements_and_equations_carry_the_papers_numbers(site, address, browse
 @pytest.mark.browser
 @pytest.mark.slow
 def test_portrait_computes_what_the_library_does_in_the_browser(address, browser):
-    page = browser.new_page()
+    page, _ = watched(browser, address)
     page.goto(address + "interactive.html")
     compare(cases(), page.evaluate(COMPUTE, cases()))
     page.close()

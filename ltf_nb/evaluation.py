@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from scipy.interpolate import RegularGridInterpolator
 from scipy.stats import bootstrap
 
@@ -290,8 +289,9 @@ def judge_constant(
 # %% ../nbs/07_evaluation.ipynb #9f1c81bd
 def compare(
     episodes:dict, # Name of a policy to a dict of "loss", "disparity" (horizon, n), "q" (4, n, 2) as `judge_constant` gives it
-)->pd.DataFrame: # A row for each policy
+)->"pandas.DataFrame": # A row for each policy
     "Tabulate mean loss and disparity with 95 % intervals over episodes, and where populations are at four fifths."
+    import pandas as pd
     span = lambda x, digits: "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(*interval(x.mean(0)), d=digits)
     rows = {look(name)["label"]: {"mean loss": span(e["loss"], 3), "mean disparity": span(e["disparity"], 4)} | {k: f"{v:.0%}" for k,v in end_fractions(e["q"][2]).items()}
             for name,e in episodes.items()}

@@ -461,12 +461,13 @@ def claims_table(
         return verdicts + (f"; {s['mean']:.3g} [{s['low']:.3g}, {s['high']:.3g}]" if len(s["values"]) > 1 and s["mean"] is not None else "")
     found, judged = seeds.get("claims", {}), {r["key"]: r for r in records}
     size = f"{records[0]['profile']} size" if records else "first seed"
-    head = f"| claim | place | verdict | measured, {size} | " + (f"{seeds['n']} seeds, {seeds['profile']} size |" if found else "|")
+    head = f"| claim | place | verdict{'' if records else ' of most seeds'} | measured, {size} | " + (f"{seeds['n']} seeds, {seeds['profile']} size |" if found else "|")
     rows = []
     for c in CLAIMS.values():
         first, s = judged.get(c.key), found.get(c.key)
         verdict = first["verdict"] if first else max(s["verdicts"], key=s["verdicts"].get) if s else ""
-        rows.append(f"| {c.text} | {c.place} | **{verdict}** | {(first or s or {}).get('measured', '')} | {over(s)} |")
+        cells = (c.text, c.place, f"**{verdict}**", (first or s or {}).get("measured", ""), over(s))
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join([head, "|---|---|---|---|---|", *rows])
 
 # %% ../nbs/14_claims.ipynb #9e0b4a92

@@ -8,12 +8,13 @@ __all__ = ['SHADES', 'AXES', 'LOOKS', 'VARIANT_LOOKS', 'ask', 'Rollout', 'rollou
            'best_constant', 'look', 'draw_panels', 'draw_over_time', 'judge_constant', 'compare', 'regret']
 
 # %% ../nbs/07_evaluation.ipynb #65deaf6c
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.interpolate import RegularGridInterpolator
-from scipy.stats import bootstrap
+from scipy.stats import DegenerateDataWarning, bootstrap
 
 from .dynamics import U_DEFAULT, check_name, check_payoffs, check_unit
 from .env import Problem, advance, make_population
@@ -105,7 +106,11 @@ def interval(
     "Give a mean with its bootstrap interval."
     values = np.asarray(values, dtype=float)
     if len(values) < 2 or np.ptp(values) == 0: return (float(values.mean()),)*3
-    ends = bootstrap((values,), np.mean, confidence_level=level, rng=np.random.default_rng(0)).confidence_interval
+    def ends_by(method): return bootstrap((values,), np.mean, confidence_level=level, rng=np.random.default_rng(0), method=method).confidence_interval
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegenerateDataWarning)
+        ends = ends_by("BCa")
+    if not np.isfinite(ends.low): ends = ends_by("percentile") # the corrected interval does not exist where nearly all values are the same
     return float(values.mean()), float(ends.low), float(ends.high)
 
 # %% ../nbs/07_evaluation.ipynb #12fc7348

@@ -178,6 +178,7 @@ def optimistic_values(
         V[t] /= total
     return V
 
+# %% ../nbs/11_lucbfair.ipynb #c0mp11ed
 @cache
 def compiled():
     "Compile `optimistic_values`; the result is kept on disk."

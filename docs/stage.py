@@ -296,7 +296,7 @@ def toctrees(pages: Pages) -> list:
     trees += [(part, [by_stem[n] for n in names if n in by_stem]) for part, names in PARTS.items()]
     trees += [("Figures", ["figures/index"]), ("Studies", [pages.address(p).removesuffix(".ipynb") for p in pages.studies])]
     rest = [name for name in by_stem if name not in placed and name not in APPENDIX]
-    trees += [("Appendix", [by_stem[n] for n in (*APPENDIX, *rest) if n in by_stem] + ["api/index", "references"])]
+    trees += [("Appendix", [by_stem[n] for n in (*APPENDIX, *rest) if n in by_stem] + ["cluster", "api/index", "references"])]
     return ["\n".join([f"```{{toctree}}\n:hidden:\n:caption: {caption}\n", *entries, "```"]) for caption, entries in trees if entries]
 
 

@@ -305,11 +305,11 @@ def figures_page(pages: Pages) -> None:
     lines = ["# Figures", "", "Each figure of the paper is a notebook: it runs alone, draws, and ends with a verdict on what the paper says.", ""]
     for path, nb in pages.figures.items():
         lines += [f"## {title(nb)}", ""]
-        lines += [f"- {with_badge(link(line, pages, 'figures/index.md'))}" for line in verdicts(nb)] + [""]
         picture = ROOT / f"figures/paper/{path.stem}.png"
         if picture.exists():
             copy(picture, f"files/figures/paper/{picture.name}")
             lines += [f"```{{image}} ../files/figures/paper/{picture.name}\n:alt: {title(nb)}\n:width: 100%\n:target: {path.stem}.html\n```", ""]
+        lines += [f"- {with_badge(link(line, pages, 'figures/index.md'))}" for line in verdicts(nb)] + [""]
         lines += [f"[The notebook]({path.name})", ""]
     lines += ["```{toctree}\n:hidden:\n", *[p.stem for p in pages.figures], "```"]
     write("figures/index.md", "\n".join(lines))

@@ -294,7 +294,7 @@ def judge_constant(
 # %% ../nbs/07_evaluation.ipynb #9f1c81bd
 def compare(
     episodes:dict, # Name of a policy to a dict of "loss", "disparity" (horizon, n), "q" (4, n, 2) as `judge_constant` gives it
-)->"pandas.DataFrame": # A row for each policy
+)->object: # A pandas table with a row for each policy
     "Tabulate mean loss and disparity with 95 % intervals over episodes, and where populations are at four fifths."
     import pandas as pd
     span = lambda x, digits: "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(*interval(x.mean(0)), d=digits)

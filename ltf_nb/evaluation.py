@@ -105,7 +105,7 @@ def interval(
 )->tuple: # Mean, lower end, upper end
     "Give a mean with its bootstrap interval."
     values = np.asarray(values, dtype=float)
-    if len(values) < 2 or np.ptp(values) == 0: return (float(values.mean()),)*3
+    if len(values) < 2 or not np.ptp(values) > 0: return (float(values.mean()),)*3 # also where a value is not a number
     def ends_by(method): return bootstrap((values,), np.mean, confidence_level=level, rng=np.random.default_rng(0), method=method).confidence_interval
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DegenerateDataWarning)

@@ -61,6 +61,8 @@ def run_notebook(
         papermill.execute_notebook(notebook, part, parameters, cwd=".", progress_bar=False)
         nb = json.loads(part.read_text())
         clean_nb(nb, allowed_cell_metadata_keys=["tags"])
+        for cell in nb["cells"]:
+            if "injected-parameters" in cell["metadata"].get("tags", []): cell["id"] = "injected" # papermill draws a new one each time
         part.write_text(json.dumps(nb, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
         part.replace(output)
     finally: part.unlink(missing_ok=True)

@@ -54,6 +54,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'ltf_nb.claims.monotone_p': ('claims.html#monotone_p', 'ltf_nb/claims.py'),
                                'ltf_nb.claims.now_and_later': ('claims.html#now_and_later', 'ltf_nb/claims.py'),
                                'ltf_nb.claims.number': ('claims.html#number', 'ltf_nb/claims.py'),
+                               'ltf_nb.claims.over_seeds': ('claims.html#over_seeds', 'ltf_nb/claims.py'),
                                'ltf_nb.claims.print_verdicts': ('claims.html#print_verdicts', 'ltf_nb/claims.py'),
                                'ltf_nb.claims.qr_myopic': ('claims.html#qr_myopic', 'ltf_nb/claims.py'),
                                'ltf_nb.claims.qr_needs_rl': ('claims.html#qr_needs_rl', 'ltf_nb/claims.py'),

@@ -12,8 +12,8 @@ __all__ = ['REPLICATED', 'PARTLY', 'NOT', 'UNTESTABLE', 'CLAIMS', 'FALL_RULE', '
            'worse_on_a_subset', 'better_than_myopic_tn', 'greedy_looks_random', 'score_is_rough', 'well_behaved_adult',
            'unevenness', 'monotone_p', 'adult_monotone', 'now_and_later', 'short_long', 'sacrifice_lucbfair',
            'sacrifice_rtd3', 'trade_off', 'schedule', 'growth', 'sublinear', 'regret_claim', 'distortion_claim',
-           'measure_seeds', 'number', 'read_seeds', 'judge', 'seeds_file', 'print_verdicts', 'claims_table',
-           'show_claims']
+           'measure_seeds', 'over_seeds', 'number', 'read_seeds', 'judge', 'seeds_file', 'print_verdicts',
+           'claims_table', 'show_claims']
 
 # %% ../nbs/14_claims.ipynb #771ca756
 import json
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import isotonic_regression
-from scipy.stats import binomtest, bootstrap
+from scipy.stats import binomtest, bootstrap, t
 from tqdm import tqdm
 
 from .adult import binned_rate, design, fit_logit, load_adult
@@ -410,10 +410,18 @@ def measure_seeds(
     found = {}
     for claim in tqdm(CLAIMS.values(), desc="claims", disable=None):
         values, verdicts, said = zip(*(claim.measure(Source(profile, seed, results_dir, about)) for seed in range(n_seeds if claim.headline else 1)))
-        mean, low, high = map(number, interval(values))
+        mean, low, high = map(number, over_seeds(values))
         found[claim.key] = {"mean": mean, "low": low, "high": high, "values": [*map(number, values)], "measured": said[0],
                             "verdicts": {v: verdicts.count(v) for v in dict.fromkeys(verdicts)}}
     return about | {"claims": found}
+
+def over_seeds(
+    values:tuple, # One value for each seed
+)->tuple: # Mean, lower and upper end of Student's 95 % interval
+    "Give a mean over few seeds with its interval; a bootstrap of five values would be too narrow."
+    mean, n = float(np.mean(values)), len(values)
+    half = float(t.ppf(.975, n-1)*np.std(values, ddof=1)/n**.5) if n > 1 else 0.
+    return mean, mean-half, mean+half
 
 def number(x): "A float that json can hold"; return round(float(x), 6) if np.isfinite(x) else None
 

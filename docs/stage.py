@@ -151,6 +151,8 @@ def move_targets(text: str, pages: Pages, here: str) -> str:
             return match[0] if target in known else match[1].strip("[]")
         if not target.is_file() or not target.is_relative_to(ROOT):
             return match[0]
+        if target.parent == ROOT / "docs" and target.suffix == ".md":  # a page of the site itself
+            return f"{match[1]}({up}{target.name})"
         copy(target, f"files/{target.relative_to(ROOT)}")
         return f"{match[1]}({up}files/{target.relative_to(ROOT)})"
 

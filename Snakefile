@@ -40,6 +40,8 @@ def look(cell, profile, seed):
     usable = is_done(cell, profile, seed)
     if not usable:
         Path(mark(cell, profile, seed)).unlink(missing_ok=True)
+    if there and not usable:
+        print(f"{cell}, seed {seed}, profile {profile} is set aside: damaged, or of another version; see results/.work/aside", file=sys.stderr)
     if there and not usable and seed == 0:
         drawn = [path for name, cells in FIGURE_CELLS.items() if cell in cells for path in outputs_of(profile, FIGURES[name])]
         for path in (*drawn, f"figures/{profile}/landing.png", f"figures/{profile}/claims.json"):

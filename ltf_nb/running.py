@@ -166,7 +166,7 @@ def engine(
         said = list(dry.stdout)
         for line in said:
             plan.feed(line)
-            if "is set aside" in line: print(line.split("Warning: ")[-1].strip(), file=sys.stderr)
+            if "is set aside: " in line: print(line.strip(), file=sys.stderr)
         if dry.wait(): print("".join(said[-30:]), file=sys.stderr); return dry.returncode
         if not plan.jobs: print(f"{target}: nothing to do"); return 0
         begin = time.time()

@@ -109,7 +109,7 @@ def test_damaged_results_alone_are_computed_again(whole, tmp_path):
         data[-100] ^= 1
         (folder / name).write_bytes(data)
     said = finish(start(folder))
-    assert said.count("is set aside") == 2
+    assert said.count("is set aside: ") == 2
     assert bytes_below(folder, "figures", "results/smoke") == expected
     again = {name for name, when in finished_at(folder).items() if before[name] != when}
     assert again == {str(Path(name).parent / "SHA256SUMS") for name in damaged}

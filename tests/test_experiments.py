@@ -126,8 +126,10 @@ def test_killed_at_random_moments(undisturbed, tmp_path, cell):
     "Kill -9 again and again; the run that is left alone ends with the same bytes."
     moments, kills = random.Random(str(cell)), 0
     for _ in range(4):
-        process = start(cell, tmp_path)
-        time.sleep(moments.uniform(1, 5))
+        process, begun = start(cell, tmp_path), places(cell, "smoke", 0, tmp_path)[1] / "config.json"
+        while process.poll() is None and not begun.exists():
+            time.sleep(.01)
+        time.sleep(moments.uniform(0, 1.5))
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             kills += 1

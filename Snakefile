@@ -74,7 +74,7 @@ rule figures:
     input: [outputs_of(PROFILE, name)[1:] for name in FIGURES.values()], f"figures/{PROFILE}/landing.png", f"figures/{PROFILE}/claims.json"
 
 rule claims:
-    input: "results/paper/seeds.json", f"figures/{PROFILE}/claims.json"
+    input: f"figures/{PROFILE}/claims.json", ["results/paper/seeds.json"] if "n_seeds" in config else []
 
 rule studies:
     input: expand("results/{profile}/notebooks/{name}.ipynb", profile=PROFILE, name=STUDIES)
@@ -130,15 +130,17 @@ rule judge:
     resources: mem_mb=4000, runtime=minutes("notebook"), expected=expected("notebook")
     shell: RUN + " {input[0]} {output[1]} profile={wildcards.profile} >{log} 2>&1"
 
-rule seeds:
-    input:
-        ancient("nbs/runs/seeds.ipynb"),
-        lambda w: [path for seed in SEEDS for path in results_of(HEADLINE_CELLS if seed else CLAIM_CELLS, "quick", seed)]
-    output: "results/paper/seeds.json", "results/paper/notebooks/seeds.ipynb"
-    log: "results/.work/paper/logs/seeds.log"
-    threads: 1
-    resources: mem_mb=4000, runtime=60, expected=240
-    shell: RUN + " {input[0]} {output[1]} n_seeds={SEEDS.stop} >{log} 2>&1"
+if "n_seeds" in config:  # otherwise what is in the repository is used as it is
+
+    rule seeds:
+        input:
+            ancient("nbs/runs/seeds.ipynb"),
+            lambda w: [path for seed in SEEDS for path in results_of(HEADLINE_CELLS if seed else CLAIM_CELLS, "quick", seed)]
+        output: "results/paper/seeds.json", "results/paper/notebooks/seeds.ipynb"
+        log: "results/.work/paper/logs/seeds.log"
+        threads: 1
+        resources: mem_mb=4000, runtime=60, expected=240
+        shell: RUN + " {input[0]} {output[1]} n_seeds={SEEDS.stop} >{log} 2>&1"
 
 rule study:
     input: ancient("nbs/studies/{name}.ipynb")

@@ -20,11 +20,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("engine")]  # in one wor
 
 
 def copy_of_project(folder):
-    "The project without results, in a folder of its own."
+    "The project without results but what was found over seeds, in a folder of its own."
     for part in ("nbs", "ltf_nb"):
         shutil.copytree(ROOT / part, folder / part)
-    for part in ("Snakefile", "settings.ini"):
-        shutil.copy(ROOT / part, folder)
+    (folder / "results/paper").mkdir(parents=True)
+    for part in ("Snakefile", "settings.ini", "results/paper/seeds.json"):
+        shutil.copy(ROOT / part, folder / part)
     return folder
 
 

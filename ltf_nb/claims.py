@@ -12,7 +12,7 @@ __all__ = ['REPLICATED', 'PARTLY', 'NOT', 'UNTESTABLE', 'CLAIMS', 'FALL_RULE', '
            'worse_on_a_subset', 'better_than_myopic_tn', 'greedy_looks_random', 'score_is_rough', 'well_behaved_adult',
            'unevenness', 'monotone_p', 'adult_monotone', 'now_and_later', 'short_long', 'sacrifice_lucbfair',
            'sacrifice_rtd3', 'trade_off', 'schedule', 'growth', 'sublinear', 'regret_claim', 'distortion_claim',
-           'measure_seeds', 'over_seeds', 'number', 'read_seeds', 'judge', 'seeds_file', 'print_verdicts',
+           'over_seeds', 'number', 'measure_seeds', 'read_seeds', 'judge', 'seeds_file', 'print_verdicts',
            'claims_table', 'show_claims']
 
 # %% ../nbs/14_claims.ipynb #771ca756
@@ -392,12 +392,24 @@ def distortion_claim(get):
     run, H = get(Cell("lucbfair", "gaussian", variant="dual")), len(get(Cell("uniform", "gaussian")).episodes["loss"])
     return sublinear(H*run.curves["disparity"] - .01*H)
 
-# %% ../nbs/14_claims.ipynb #d455c7eb
+# %% ../nbs/14_claims.ipynb #seeds000
 HEADLINE_CELLS = [*(Cell(name, "gaussian") for name in ("uniform","optimum","greedy","lucbfair","rtd3")), Cell("lucbfair", "gaussian", variant="dual"),
                   Cell("greedy", "gaussian", variant="unconstrained"), Cell("rtd3", "gaussian", variant="constant"),
                   *(Cell(name, "adult") for name in ("optimum","greedy","lucbfair","rtd3")),
                   *(Cell(name, "gaussian", "zero_one", "qr") for name in ("optimum","greedy","lucbfair","rtd3"))]
 
+# %% ../nbs/14_claims.ipynb #seeds001
+def over_seeds(
+    values:tuple, # One value for each seed
+)->tuple: # Mean, lower and upper end of Student's 95 % interval
+    "Give a mean over few seeds with its interval; a bootstrap of five values would be too narrow."
+    mean, n = float(np.mean(values)), len(values)
+    half = float(t.ppf(.975, n-1)*np.std(values, ddof=1)/n**.5) if n > 1 else 0.
+    return mean, mean-half, mean+half
+
+def number(x): "A float that json can hold"; return round(float(x), 6) if np.isfinite(x) else None
+
+# %% ../nbs/14_claims.ipynb #seeds002
 def measure_seeds(
     n_seeds:int=5, # Seeds, from 0 on
     results_dir:str|Path="results", # Folder of all results
@@ -415,16 +427,7 @@ def measure_seeds(
                             "verdicts": {v: verdicts.count(v) for v in dict.fromkeys(verdicts)}}
     return about | {"claims": found}
 
-def over_seeds(
-    values:tuple, # One value for each seed
-)->tuple: # Mean, lower and upper end of Student's 95 % interval
-    "Give a mean over few seeds with its interval; a bootstrap of five values would be too narrow."
-    mean, n = float(np.mean(values)), len(values)
-    half = float(t.ppf(.975, n-1)*np.std(values, ddof=1)/n**.5) if n > 1 else 0.
-    return mean, mean-half, mean+half
-
-def number(x): "A float that json can hold"; return round(float(x), 6) if np.isfinite(x) else None
-
+# %% ../nbs/14_claims.ipynb #seeds003
 def read_seeds(
     path:str|Path, # File with what `measure_seeds` gave
 )->dict: # The same; nothing if there is no such file or it was made with other versions

@@ -107,7 +107,7 @@ def interval(
     values = np.asarray(values, dtype=float)
     if len(values) < 2 or not np.ptp(values) > 0: return (float(values.mean()),)*3 # also where a value is not a number
     def ends_by(method): return bootstrap((values,), np.mean, confidence_level=level, rng=np.random.default_rng(0), method=method).confidence_interval
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
         warnings.simplefilter("ignore", DegenerateDataWarning)
         ends = ends_by("BCa")
     if not np.isfinite(ends.low): ends = ends_by("percentile") # the corrected interval does not exist where nearly all values are the same

@@ -20,7 +20,7 @@ from scipy.special import logit, softmax
 from scipy.stats import entropy
 from tqdm import tqdm
 
-from .dynamics import check_name, check_unit
+from .dynamics import U_DEFAULT, check_name, check_unit
 from .env import Problem
 from .evaluation import rollout, uniform_starts
 from .policies import UniformPolicy
@@ -321,11 +321,12 @@ def train_network_features(
     lr:float=1e-3, # Learning rate of Adam
     weight_decay:float=1e-4, # Weight decay of Adam
     batch_size:int=128, # Samples in a step
+    U:np.ndarray=U_DEFAULT, # Payoffs under which the samples are drawn, shape (2, 2)
 )->tuple: # `NetworkFeatures`, and its learning curve: mean squared errors of r and g, shape (epochs, 2)
     "Train the paper's feature map on samples of the random policy."
     for name,value,least in (("n_samples",n_samples,1), ("epochs",epochs,0), ("batch_size",batch_size,1)): check_count(name, value, least)
     for size in sizes: check_count("sizes", size)
-    problem, (samples,first,order) = Problem(population, loss, disparity), rng.spawn(3)
+    problem, (samples,first,order) = Problem(population, loss, disparity, U=U), rng.spawn(3)
     import torch
     q,a,y,_ = random_transitions(problem, n_samples, samples)
     def uniform(*shape): return torch.tensor(first.uniform(-1, 1, shape)/fan_in**.5, dtype=torch.float32, requires_grad=True)

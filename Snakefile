@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(workflow.basedir))
-from ltf_nb.claims import HEADLINE_CELLS
 from ltf_nb.experiments import FIGURE_CELLS, TRAINED, Cell, check_profile, is_done, parse_cell, places
 from ltf_nb.running import syntax_hash
+from ltf_nb.verdicts import HEADLINE_CELLS
 
 PROFILE = check_profile(config.get("profile", "quick"))
 SEEDS = range(int(config.get("n_seeds", 5)))

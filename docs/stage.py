@@ -23,7 +23,7 @@ PARTS = {
     "The model": ("dynamics", "populations", "adult", "metrics", "env"),
     "Yardsticks": ("policies", "oracle"),
     "Learners": ("features", "theory", "lucbfair", "pooled", "rtd3"),
-    "Judging": ("evaluation", "claims"),
+    "Judging": ("evaluation", "comparison", "measures", "claims", "verdicts"),
 }
 APPENDIX = ("errata", "experiments", "plotting")
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from ltf_nb.adult import AdultPopulation
+from ltf_nb.comparison import best_constant
 from ltf_nb.dynamics import U_DEFAULT, check_payoffs, trajectory
 from ltf_nb.env import ENV_ID, LongTermFairnessEnv, LongTermFairnessVectorEnv, Problem, transition
-from ltf_nb.evaluation import ask, best_constant, phase_portrait, regret, rollout
+from ltf_nb.evaluation import ask, phase_portrait, regret, rollout
 from ltf_nb.experiments import check_parameters, profile_folder
 from ltf_nb.metrics import disparity, loss, loss_weights
 from ltf_nb.plotting import draw_flow, flow_row, save_figure

@@ -3,19 +3,9 @@ import numpy as np
 import pytest
 
 from ltf_nb.adult import AdultPopulation
+from ltf_nb.comparison import best_constant, paired_rollouts
 from ltf_nb.env import LongTermFairnessVectorEnv
-from ltf_nb.evaluation import (
-    attractors,
-    best_constant,
-    end_fractions,
-    interval,
-    mean_step,
-    paired_rollouts,
-    phase_portrait,
-    regret,
-    rollout,
-    uniform_starts,
-)
+from ltf_nb.evaluation import attractors, end_fractions, interval, mean_step, phase_portrait, regret, rollout, uniform_starts
 from ltf_nb.policies import ConstantPolicy, GreedyPolicy, RaiseThenHold, UniformPolicy, myopic_objective, neutral_threshold
 from ltf_nb.populations import GaussianPopulation
 

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from ltf_nb import experiments
-from ltf_nb.claims import CLAIMS, HEADLINE_CELLS
+from ltf_nb.claims import CLAIMS
 from ltf_nb.experiments import FIGURE_CELLS, PROFILES, TRAINED, VERSIONS, Cell, is_done, load_or_run, make_config, parse_cell, places
 from ltf_nb.running import syntax_hash
+from ltf_nb.verdicts import HEADLINE_CELLS
 
 ROOT = Path(__file__).parent.parent
 MODEL = ("dynamics", "populations", "adult", "metrics", "env", "evaluation", "experiments")

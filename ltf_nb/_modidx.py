@@ -481,4 +481,5 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                  'ltf_nb.verdicts.print_verdicts': ('verdicts.html#print_verdicts', 'ltf_nb/verdicts.py'),
                                  'ltf_nb.verdicts.read_seeds': ('verdicts.html#read_seeds', 'ltf_nb/verdicts.py'),
                                  'ltf_nb.verdicts.seeds_file': ('verdicts.html#seeds_file', 'ltf_nb/verdicts.py'),
-                                 'ltf_nb.verdicts.show_claims': ('verdicts.html#show_claims', 'ltf_nb/verdicts.py')}}}
+                                 'ltf_nb.verdicts.show_claims': ('verdicts.html#show_claims', 'ltf_nb/verdicts.py'),
+                                 'ltf_nb.verdicts.show_scores': ('verdicts.html#show_scores', 'ltf_nb/verdicts.py')}}}

@@ -6,9 +6,9 @@
 __all__ = ['VARIANTS', 'TRAINED', 'TP', 'TP_TN', 'YARDSTICKS', 'LEARNERS', 'FIGURE_CELLS', 'PROFILES', 'VERSIONS', 'TRAINERS',
            'Cell', 'parse_cell', 'cells_of', 'Size', 'check_profile', 'profile_folder', 'settings_of', 'make_config',
            'streams_of', 'train_lucbfair_cell', 'train_pooled_cell', 'train_rtd3_cell', 'checkpoint_file',
-           'save_cell_policy', 'load_cell_policy', 'evaluate_policy', 'Result', 'sums_of', 'fault_of', 'read_result',
-           'provenance', 'run_cell', 'fault_of_work', 'locked', 'set_aside', 'places', 'is_done', 'load_or_run',
-           'retire', 'assigned', 'check_parameters']
+           'save_cell_policy', 'load_cell_policy', 'shorten', 'evaluate_policy', 'Result', 'sums_of', 'fault_of',
+           'read_result', 'provenance', 'run_cell', 'fault_of_work', 'locked', 'set_aside', 'places', 'is_done',
+           'load_or_run', 'retire', 'assigned', 'check_parameters']
 
 # %% ../nbs/13_experiments.ipynb #7e44cbe5
 import ast
@@ -235,6 +235,15 @@ def load_cell_policy(
     from ltf_nb.pooled import load_pooled
     return load_pooled(folder)
 
+# %% ../nbs/13_experiments.ipynb #5b0c7001
+def shorten(
+    x:np.ndarray, # Array of floats
+    bits:int=12, # Binary digits behind the leading one
+)->np.ndarray: # The same to a relative error of $2^{-bits-1}$, float32
+    "Round to few binary digits, so that files compress well."
+    mantissa,exponent = np.frexp(np.asarray(x, dtype=np.float32))
+    return np.ldexp(np.round(np.ldexp(mantissa, bits+1)), exponent-bits-1)
+
 # %% ../nbs/13_experiments.ipynb #f840f5e6
 def evaluate_policy(
     cell:Cell, # The cell
@@ -246,11 +255,11 @@ def evaluate_policy(
     population, problem = make_population(cell.population), dict(loss=cell.loss, disparity=cell.disparity)
     draws, times = 1 if cell.algorithm in ("optimum","rtd3") else size.draws, (0,size.horizon//2) if cell.algorithm in ("optimum","lucbfair","lucbfair_pooled") else (0,)
     first,*late = (phase_portrait(policy, population, n=size.n, draws=draws, h=h, rng=stream, **problem) for h,stream in zip(times, streams["draws"].spawn(2)))
-    portraits = {f"{prefix}{f.name}": getattr(p, f.name).astype(np.float32) for prefix,p in zip(("","late_"), (first,*late)) for f in fields(Portrait)}
+    portraits = {f"{prefix}{f.name}": shorten(getattr(p, f.name)) for prefix,p in zip(("","late_"), (first,*late)) for f in fields(Portrait)}
     run = rollout(policy, uniform_starts(size.episodes, streams["starts"], population.n_groups), population, horizon=size.horizon, rng=streams["draws"], **problem)
     steps = np.array([0, size.horizon//2, 4*size.horizon//5, size.horizon])
     episodes = {"loss": run.loss, "disparity": run.disparity, "q": run.q[steps], "a": run.a.mean(1)}
-    return portraits, {name: x.astype(np.float32) for name,x in episodes.items()} | {"steps": steps}
+    return portraits, {name: shorten(x) for name,x in episodes.items()} | {"steps": steps}
 
 # %% ../nbs/13_experiments.ipynb #22dd569d
 @dataclass(frozen=True, eq=False)

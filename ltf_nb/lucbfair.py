@@ -6,7 +6,7 @@
 __all__ = ['Task', 'PopulationTask', 'LUCBFairSettings', 'dual_step', 'add_feature', 'squared_width', 'cell_points',
            'locus_values', 'draw_action', 'optimistic_values', 'compiled', 'Memory', 'LUCBFairPolicy', 'Episode',
            'play', 'check_run', 'fingerprint', 'save_checkpoint', 'stack', 'resume', 'Training', 'train_lucbfair',
-           'split_map', 'join_map', 'save_policy', 'load_policy']
+           'split_map', 'join_map', 'fold', 'unfold', 'save_policy', 'load_policy']
 
 # %% ../nbs/11_lucbfair.ipynb #bd9c2e2d
 import json
@@ -434,6 +434,22 @@ def join_map(
     lists = {name: tuple(arrays[f"feature_map.{name}.{i}"] for i in range(n)) for name,n in about["lists"].items()}
     return getattr(feature_maps, check_name("feature map", about["kind"], kinds))(**about["plain"], **own, **lists)
 
+# %% ../nbs/11_lucbfair.ipynb #f01d0001
+def fold(
+    S:np.ndarray, # Symmetric matrices, shape (n, d, d)
+)->np.ndarray: # Their lower triangles, shape (n, d*(d+1)/2)
+    "Keep each entry of symmetric matrices once."
+    return S[(slice(None),*np.tril_indices(S.shape[-1]))]
+
+def unfold(
+    x:np.ndarray, # Lower triangles, shape (n, d*(d+1)/2)
+)->np.ndarray: # Symmetric matrices, shape (n, d, d)
+    "Undo `fold`."
+    d = int((2*x.shape[-1])**.5)
+    S = np.zeros((len(x),d,d), x.dtype)
+    S[(slice(None),*np.tril_indices(d))] = x
+    return S + np.tril(S, -1).swapaxes(1, 2)
+
 # %% ../nbs/11_lucbfair.ipynb #265404a9
 def save_policy(
     policy:LUCBFairPolicy, # The policy
@@ -442,11 +458,11 @@ def save_policy(
     "Write a policy with its feature map."
     arrays, of_map = split_map(policy.feature_map)
     about = {"algorithm": "lucbfair"} | {name: getattr(policy, name) for name in ("nu","n_loci","bonus_scale","sharpness","quadrature")} | {"feature_map": of_map}
-    save_arrays(folder, "policy", {"w": policy.w, "Lam_inv": policy.Lam_inv} | arrays, about)
+    save_arrays(folder, "policy", {"w": policy.w, "Lam_inv": fold(policy.Lam_inv)} | arrays, about)
 
 def load_policy(
     folder:str|Path, # Folder that `save_policy` wrote to
 )->LUCBFairPolicy: # The policy
     "Read a policy back."
     arrays, about = load_arrays(folder, "policy", "lucbfair")
-    return LUCBFairPolicy(join_map(arrays, about["feature_map"]), arrays["w"], arrays["Lam_inv"], *(about[name] for name in ("nu","n_loci","bonus_scale","sharpness","quadrature")))
+    return LUCBFairPolicy(join_map(arrays, about["feature_map"]), arrays["w"], unfold(arrays["Lam_inv"]), *(about[name] for name in ("nu","n_loci","bonus_scale","sharpness","quadrature")))

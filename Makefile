@@ -65,7 +65,7 @@ notebooks: env export ## re-execute the library notebooks in place, then clean t
 	$(BIN)/nbdev_clean
 
 readme: env ## write README.md from nbs/index.ipynb
-	$(BIN)/jupyter nbconvert --log-level ERROR --to markdown --stdout nbs/index.ipynb | sed 's#](\.\./#](#g; s#](\([0-9a-z_]*\.ipynb\)#](nbs/\1#g' > $(README)
+	$(BIN)/jupyter nbconvert --log-level ERROR --to markdown --stdout nbs/index.ipynb | sed 's#](\.\./#](#g; s#](\([0-9a-z_/]*\.ipynb\)#](nbs/\1#g' | awk '/^```/ {inside = !inside; if (inside && $$0 == "```") $$0 = "```python"} 1' > $(README)
 
 table: env ## rebuild the Adult score table (minutes)
 	$(BIN)/python -m ltf_nb.adult

@@ -28,6 +28,7 @@ html_theme = "sphinx_book_theme"
 html_title = project
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["phone.js"]
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sphinx = False

@@ -26,6 +26,8 @@ PARTS = {
     "Judging": ("evaluation", "comparison", "measures", "claims", "verdicts"),
 }
 APPENDIX = ("errata", "experiments", "plotting")
+# What bears on the paper first, what is for users and builders last. A study that is not named here goes to the end.
+STUDIES = ("null_policies", "regret", "features", "lucbfair_ablation", "pooled", "rtd3_settings", "extend", "interactive", "lucbfair_speed", "benchmarks")
 
 
 def read(path: Path) -> dict:
@@ -53,7 +55,8 @@ class Pages:
         self.library = {p: read(p) for p in sorted((ROOT / "nbs").glob("[0-9]*.ipynb"))}
         executed = sorted((ROOT / "results/paper/notebooks").glob("*.ipynb"))
         self.figures = {p: read(p) for p in executed if re.match(r"fig\d\d", p.name)}
-        self.studies = {p: read(p) for p in executed if (ROOT / "nbs/studies" / p.name).exists()}
+        studies = [p for p in executed if (ROOT / "nbs/studies" / p.name).exists()]
+        self.studies = {p: read(p) for p in sorted(studies, key=lambda p: STUDIES.index(p.stem) if p.stem in STUDIES else len(STUDIES))}
         self.modules = api.modules(self.library)
         self.names = api.public_names(self.modules)
         self.labels = set(re.findall(r"^:label: ((?:eq|asm|lem|def|thm|alg)-[\w-]+)$", (DOCS / "problem.md").read_text(), re.M))
@@ -294,9 +297,9 @@ def toctrees(pages: Pages) -> list:
     "The table of contents, in the order of a paper."
     by_stem = {stem(p): p.stem for p in pages.library}
     placed = {name for names in PARTS.values() for name in names}
-    trees = [("The problem", ["problem", "interactive"])]
+    trees = [("The paper", ["problem", "interactive"])]
     trees += [(part, [by_stem[n] for n in names if n in by_stem]) for part, names in PARTS.items()]
-    trees += [("Figures", ["figures/index"]), ("Studies", [pages.address(p).removesuffix(".ipynb") for p in pages.studies])]
+    trees += [("Results", ["figures/index"]), ("Studies", [pages.address(p).removesuffix(".ipynb") for p in pages.studies])]
     rest = [name for name in by_stem if name not in placed and name not in APPENDIX]
     trees += [("Appendix", [by_stem[n] for n in (*APPENDIX, *rest) if n in by_stem] + ["cluster", "api/index", "references"])]
     return ["\n".join([f"```{{toctree}}\n:hidden:\n:caption: {caption}\n", *entries, "```"]) for caption, entries in trees if entries]
@@ -318,7 +321,7 @@ def figures_page(pages: Pages) -> None:
 
 
 def api_pages(pages: Pages) -> None:
-    lines = ["# API", "", "What `import ltf_nb` offers, module by module. Each entry is made from the function's own docments.", "",
+    lines = ["# API", "", "What the library offers, module by module: each function with its parameters, as its notebook defines it.", "",
              "| module | notebook |", "|---|---|"]
     for module, path in pages.modules.items():
         page_title = title(pages.library[path])

@@ -117,6 +117,8 @@ def bayes_threshold(
     tn_weight:float=1., # Weight $\beta\ge 0$ of the true-negative fraction
 )->np.ndarray: # Unit thresholds, shape (..., n_groups), clipped to [0, 1]
     "Give the myopic threshold that minimises $1-\\alpha\\,tp-\\beta\\,tn$ in each Gaussian group."
-    if not (tp_weight > 0 and tn_weight >= 0): raise ValueError(f"tp_weight must be positive and tn_weight not negative; got {tp_weight}, {tn_weight}")
-    with np.errstate(divide="ignore"): x = .5*(np.log(tn_weight/tp_weight) - logit(check_unit("q", q)))
-    return np.clip(population.unit(x), 0, 1)
+    if not (0 < tp_weight < np.inf and 0 <= tn_weight < np.inf):
+        raise ValueError(f"tp_weight must be positive, tn_weight not negative, and both finite; got tp_weight={tp_weight}, tn_weight={tn_weight}")
+    q = check_unit("q", q)
+    if tn_weight == 0: return np.zeros_like(q)
+    return np.clip(population.unit(.5*(np.log(tn_weight/tp_weight) - logit(q))), 0, 1)

@@ -255,7 +255,8 @@ def evaluate_policy(
     population, problem = make_population(cell.population), dict(loss=cell.loss, disparity=cell.disparity)
     draws, times = 1 if cell.algorithm in ("optimum","rtd3") else size.draws, (0,size.horizon//2) if cell.algorithm in ("optimum","lucbfair","lucbfair_pooled") else (0,)
     first,*late = (phase_portrait(policy, population, n=size.n, draws=draws, h=h, rng=stream, **problem) for h,stream in zip(times, streams["draws"].spawn(2)))
-    portraits = {f"{prefix}{f.name}": shorten(getattr(p, f.name)) for prefix,p in zip(("","late_"), (first,*late)) for f in fields(Portrait)}
+    kept = lambda p, name: p.x.astype(np.float32) if name == "x" else shorten(getattr(p, name)) # an even grid stays even
+    portraits = {f"{prefix}{f.name}": kept(p, f.name) for prefix,p in zip(("","late_"), (first,*late)) for f in fields(Portrait)}
     run = rollout(policy, uniform_starts(size.episodes, streams["starts"], population.n_groups), population, horizon=size.horizon, rng=streams["draws"], **problem)
     steps = np.array([0, size.horizon//2, 4*size.horizon//5, size.horizon])
     episodes = {"loss": run.loss, "disparity": run.disparity, "q": run.q[steps], "a": run.a.mean(1)}

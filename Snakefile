@@ -6,7 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(workflow.basedir))
 from ltf_nb.experiments import FIGURE_CELLS, TRAINED, Cell, check_profile, is_done, parse_cell, places
 from ltf_nb.running import syntax_hash
-from ltf_nb.verdicts import HEADLINE_CELLS
+from ltf_nb.verdicts import HEADLINE_CELLS, seeded_cells
 
 PROFILE = check_profile(config.get("profile", "quick"))
 SEEDS = range(int(config.get("n_seeds", 5)))
@@ -49,9 +49,8 @@ def look(cell, profile, seed):
     return usable
 
 
-WANTED = [(cell, PROFILE, 0) for cell in CLAIM_CELLS] + [
-    (cell, "quick", seed) for seed in SEEDS if "n_seeds" in config for cell in (HEADLINE_CELLS if seed else CLAIM_CELLS)]
-DONE = {key: look(*key) for key in WANTED}
+SEEDED = [(cell, seed) for seed in SEEDS for cell in (seeded_cells(PROFILE) if seed else CLAIM_CELLS)] if "n_seeds" in config else []
+DONE = {key: look(*key) for key in dict.fromkeys([(cell, PROFILE, 0) for cell in CLAIM_CELLS] + [(cell, PROFILE, seed) for cell, seed in SEEDED])}
 
 
 def results_of(cells, profile, seed=0):
@@ -74,7 +73,7 @@ rule figures:
     input: [outputs_of(PROFILE, name)[1:] for name in FIGURES.values()], f"figures/{PROFILE}/landing.png", f"figures/{PROFILE}/claims.json"
 
 rule claims:
-    input: f"figures/{PROFILE}/claims.json", ["results/paper/seeds.json"] if "n_seeds" in config else []
+    input: f"figures/{PROFILE}/claims.json", [f"results/{PROFILE}/seeds.json"] if "n_seeds" in config else []
 
 rule studies:
     input: expand("results/{profile}/notebooks/{name}.ipynb", profile=PROFILE, name=STUDIES)
@@ -122,7 +121,7 @@ rule judge:
         ancient("nbs/runs/claims.ipynb"),
         lambda w: [outputs_of(w.profile, name)[0] for name in FIGURES.values()],
         lambda w: results_of(CLAIM_CELLS, w.profile),
-        [path for path in ["results/paper/seeds.json"] if Path(path).exists() or "n_seeds" in config]
+        [path for path in ("results/quick/seeds.json", "results/paper/seeds.json") if Path(path).exists() or ("n_seeds" in config and PROFILE in path)]
     output: report("figures/{profile}/claims.json", category="Claims"), "results/{profile}/notebooks/claims.ipynb"
     params: code=LIBRARY + syntax_hash("nbs/runs/claims.ipynb")
     log: "results/.work/{profile}/logs/claims.log"
@@ -135,12 +134,12 @@ if "n_seeds" in config:  # otherwise what is in the repository is used as it is
     rule seeds:
         input:
             ancient("nbs/runs/seeds.ipynb"),
-            lambda w: [path for seed in SEEDS for path in results_of(HEADLINE_CELLS if seed else CLAIM_CELLS, "quick", seed)]
-        output: "results/paper/seeds.json", "results/paper/notebooks/seeds.ipynb"
-        log: "results/.work/paper/logs/seeds.log"
+            [path for cell, seed in SEEDED for path in results_of([cell], PROFILE, seed)]
+        output: f"results/{PROFILE}/seeds.json", f"results/{PROFILE}/notebooks/seeds.ipynb"
+        log: f"results/.work/{PROFILE}/logs/seeds.log"
         threads: 1
-        resources: mem_mb=4000, runtime=60, expected=240
-        shell: RUN + " {input[0]} {output[1]} n_seeds={SEEDS.stop} >{log} 2>&1"
+        resources: mem_mb=4000, runtime=120, expected=240
+        shell: RUN + " {input[0]} {output[1]} profile={PROFILE} n_seeds={SEEDS.stop} >{log} 2>&1"
 
 rule study:
     input: ancient("nbs/studies/{name}.ipynb")

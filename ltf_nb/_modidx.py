@@ -478,11 +478,15 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'ltf_nb.theory.weight_bound': ('theory.html#weight_bound', 'ltf_nb/theory.py'),
                                'ltf_nb.theory.zeta_formula': ('theory.html#zeta_formula', 'ltf_nb/theory.py')},
             'ltf_nb.verdicts': { 'ltf_nb.verdicts.claims_table': ('verdicts.html#claims_table', 'ltf_nb/verdicts.py'),
+                                 'ltf_nb.verdicts.count_verdicts': ('verdicts.html#count_verdicts', 'ltf_nb/verdicts.py'),
                                  'ltf_nb.verdicts.judge': ('verdicts.html#judge', 'ltf_nb/verdicts.py'),
                                  'ltf_nb.verdicts.measure_seeds': ('verdicts.html#measure_seeds', 'ltf_nb/verdicts.py'),
                                  'ltf_nb.verdicts.number': ('verdicts.html#number', 'ltf_nb/verdicts.py'),
                                  'ltf_nb.verdicts.print_verdicts': ('verdicts.html#print_verdicts', 'ltf_nb/verdicts.py'),
                                  'ltf_nb.verdicts.read_seeds': ('verdicts.html#read_seeds', 'ltf_nb/verdicts.py'),
+                                 'ltf_nb.verdicts.seeded_cells': ('verdicts.html#seeded_cells', 'ltf_nb/verdicts.py'),
                                  'ltf_nb.verdicts.seeds_file': ('verdicts.html#seeds_file', 'ltf_nb/verdicts.py'),
+                                 'ltf_nb.verdicts.seeds_there': ('verdicts.html#seeds_there', 'ltf_nb/verdicts.py'),
                                  'ltf_nb.verdicts.show_claims': ('verdicts.html#show_claims', 'ltf_nb/verdicts.py'),
-                                 'ltf_nb.verdicts.show_scores': ('verdicts.html#show_scores', 'ltf_nb/verdicts.py')}}}
+                                 'ltf_nb.verdicts.show_scores': ('verdicts.html#show_scores', 'ltf_nb/verdicts.py'),
+                                 'ltf_nb.verdicts.tell_seeds': ('verdicts.html#tell_seeds', 'ltf_nb/verdicts.py')}}}

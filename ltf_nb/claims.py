@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .comparison import look
 from .dynamics import trajectory
 from .env import make_population, transition
 from .evaluation import attractors, interval, uniform_starts
@@ -57,8 +58,11 @@ class Source:
     seed:int=0 # Seed
     results_dir:str|Path="results" # Folder of all results
     seeds:dict=field(default_factory=dict) # What `measure_seeds` found over seeds, or nothing
+    asked:set=field(default_factory=set) # Cells that were looked up so far
 
-    def __call__(self, cell:Cell)->Result: return load_or_run(cell, self.profile, self.seed, self.results_dir)
+    def __call__(self, cell:Cell)->Result:
+        self.asked.add(cell)
+        return load_or_run(cell, self.profile, self.seed, self.results_dir)
 
 # %% ../nbs/14_claims.ipynb #94b0a283
 def at_corner(result, high, when=2): "Which episodes have both rates above 0.9, or else below 0.1"; q = result.episodes["q"][when]; return (q > .9).all(-1) if high else (q < .1).all(-1)
@@ -93,7 +97,7 @@ def thresholds(get):
 def little_violation(get):
     found = {name: (float(e["disparity"].mean()), 1 - float(e["loss"].mean())) for name in ("greedy","lucbfair") for e in [get(Cell(name, "gaussian")).episodes]}
     small, useful = all(d <= .005 for d,_ in found.values()), all(tp >= .5 for _,tp in found.values())
-    text = "; ".join(f"{name}: mean disparity {d:.4f}, true positives {tp:.2f}" for name,(d,tp) in found.items())
+    text = "; ".join(f"{look(name)['label']}: mean disparity {d:.4f}, true positives {tp:.2f}" for name,(d,tp) in found.items())
     return max(d for d,_ in found.values()), REPLICATED if small and useful else PARTLY if small else NOT, text
 
 @claim("true-positives", "At equilibrium L-UCBFair has a non-trivial fraction of true positives.", "Results", ("fig01",),
@@ -139,7 +143,7 @@ def adult_like_synthetic(get):
     between = flow_distance(get(Cell("lucbfair", "gaussian")), get(Cell("lucbfair", "adult")))
     if not get.seeds: return between, UNTESTABLE, f"distance {between:.2f} of the flow's size; one seed gives no distance between seeds (make claims computes more)"
     spread = get.seeds["spread"]
-    return between, REPLICATED if between <= spread else NOT, f"distance {between:.2f} of the flow's size; between {get.seeds['n']} seeds at most {spread:.2f}"
+    return between, REPLICATED if between <= spread else NOT, f"distance {between:.2f} of the flow's size; between {get.seeds['n']} seeds at most {spread:.2f} ({get.seeds['profile']} size)"
 
 @claim("rtd3-aggressive", "R-TD3 learns similar behaviour with more aggressive short-term violations.", "Fig. 2", ("fig02",),
        "Ratio of the mean disparities of R-TD3 and L-UCBFair over the first ten steps on Adult, paired; its 95 % interval above 1.")
@@ -160,7 +164,7 @@ def rtd3_not_optimal(get):
 def qr_parity(get):
     gaps = {name: interval(settled(get(Cell(name, "gaussian", "zero_one", "qr")).episodes["disparity"])) for name in ("lucbfair","rtd3")}
     small = sum(gap[0] <= .005 for gap in gaps.values())
-    return max(gap[0] for gap in gaps.values()), (NOT,PARTLY,REPLICATED)[small], "; ".join(f"{name} {show(gap, 4)}" for name,gap in gaps.items())
+    return max(gap[0] for gap in gaps.values()), (NOT,PARTLY,REPLICATED)[small], "; ".join(f"{look(name)['label']} {show(gap, 4)}" for name,gap in gaps.items())
 
 @claim("qr-rtd3-better", "L-UCBFair fails to realise the optimal equilibrium that R-TD3 discovers.", "Results", ("fig04",),
        "Cost at equilibrium of R-TD3 below that of L-UCBFair (95 % interval, paired) and within 0.01 of the optimum's; partly if only below.")

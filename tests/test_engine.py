@@ -23,14 +23,14 @@ def copy_of_project(folder):
     "The project without results but what was found over seeds, in a folder of its own."
     for part in ("nbs", "ltf_nb"):
         shutil.copytree(ROOT / part, folder / part)
-    (folder / "results/paper").mkdir(parents=True)
-    for part in ("Snakefile", "settings.ini", "results/paper/seeds.json"):
+    (folder / "results/quick").mkdir(parents=True)
+    for part in ("Snakefile", "settings.ini", "results/quick/seeds.json"):
         shutil.copy(ROOT / part, folder / part)
     return folder
 
 
-def start(folder, target="figures", cores=2, profile="smoke"):
-    command = [sys.executable, "-m", "ltf_nb.running", "engine", target, "--cores", str(cores), "--config", f"profile={profile}"]
+def start(folder, target="figures", cores=2, profile="smoke", *config):
+    command = [sys.executable, "-m", "ltf_nb.running", "engine", target, "--cores", str(cores), "--config", f"profile={profile}", *config]
     env = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -142,3 +142,12 @@ def test_failure_is_reported_and_the_rest_goes_on(whole, tmp_path):
     out, err = process.communicate()
     assert process.returncode != 0 and "fig05_loop.log" in err and "broken by hand" in err
     assert (folder / "figures/smoke/fig06_example_dynamics.png").exists()
+
+
+def test_claims_are_measured_on_several_seeds(whole):
+    finish(start(whole, "claims", 2, "smoke", "n_seeds=2"))
+    found = json.loads((whole / "results/smoke/seeds.json").read_text())
+    assert found["profile"] == "smoke"
+    assert {key: len(x["values"]) for key, x in found["claims"].items()} == {key: 1 + claim.headline for key, claim in CLAIMS.items()}
+    assert found["claims"]["lucbfair-qualification"]["measured"] and found["spread"] > 0
+    assert "nothing to do" in finish(start(whole, "claims", 2, "smoke", "n_seeds=2"))

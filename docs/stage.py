@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import sys
-from collections import Counter
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
@@ -214,81 +213,23 @@ def verdicts(nb: dict) -> list:
     return [re.sub(r"^Verdict\W*", "", line) for line in lines if re.match(r"[*_ ]*verdict\b", line, re.I)]
 
 
-def claims() -> list:
-    "The claims of figures/paper/claims.json as (claim, place, verdict, measured), whatever its records are called."
-    path = ROOT / "figures/paper/claims.json"
-    if not path.exists():
-        return []
-    records = json.loads(path.read_text(encoding="utf-8"))
-    if isinstance(records, dict):
-        inner = records.get("claims", records)
-        records = inner if isinstance(inner, list) else [{"claim": k, **v} for k, v in inner.items() if isinstance(v, dict)]
-
-    def pick(record, *names):
-        return next((" ".join(str(record[n]).split()) for n in names if record.get(n) not in (None, "", [])), "")
-
-    return [(pick(r, "claim", "text", "statement", "id", "name"), pick(r, "place", "where", "figure", "source"), pick(r, "verdict", "result"),
-             pick(r, "measured", "number", "value", "evidence", "note")) for r in records]
-
-
-def kind(verdict: str) -> str:
-    "Which of four kinds a verdict is, by its first words."
-    kinds = {"open": r"not test|untest|open", "no": r"not |fail|refut|contradict", "partly": r"part|mixed|unclear|depends"}
-    return next((name for name, words in kinds.items() if re.match(words, verdict, re.I)), "yes")
-
-
-def badge(verdict: str) -> str:
-    "A verdict with a class for its colour."
-    return f"[{verdict}]{{.verdict .verdict-{kind(verdict)}}}" if verdict else ""
+COLOURS = {"replicated": "yes", "partly": "partly", "not replicated": "no", "not testable": "open"}
 
 
 def with_badge(line: str) -> str:
-    "A verdict line whose first sentence, if it is a bare verdict, is a badge."
-    first, dot, rest = line.partition(". ")
-    return f"{badge(first)} {rest}" if dot and len(first.split()) <= 2 else line
-
-
-def summary(rows: list) -> str:
-    "How many claims got which verdict."
-    counts = Counter(verdict for _, _, verdict, _ in rows)
-    best_first = sorted(counts, key=lambda verdict: ("yes", "partly", "no", "open").index(kind(verdict)))
-    return f"Of {len(rows)} claims: " + ", ".join(f"{counts[verdict]} {badge(verdict)}" for verdict in best_first) + "."
-
-
-def table(header: tuple, rows: list, widths: str) -> str:
-    "A table whose cells hold any text."
-    lines = ["```{list-table}", ":header-rows: 1", ":class: claims", f":widths: {widths}", ""]
-    for row in [header, *rows]:
-        lines += [f"{'* -' if i == 0 else '  -'} {cell}" for i, cell in enumerate(row)]
-    return "\n".join([*lines, "```"])
-
-
-def results_table(pages: Pages, here: str) -> str:
-    "The claims with their verdicts; without claims.json, what the figures' own last lines say."
-    found = claims()
-    if found:
-        rows = [(link(claim, pages, here), link(place, pages, here), badge(verdict), measured) for claim, place, verdict, measured in found]
-        return summary(found) + "\n\n" + table(("Claim of the paper", "Where", "Verdict", "Measured"), rows, "32 12 14 42")
-    rows = [(f"[{title(nb)}]({pages.address(p)})", "; ".join(verdicts(nb))) for p, nb in pages.figures.items() if verdicts(nb)]
-    return table(("Figure", "Verdict"), rows, "50 50") if rows else ""
+    "A verdict line whose first sentence, if it is a bare verdict, is a badge with a class for its colour."
+    verdict, _, rest = line.partition(". ")
+    return f"[{verdict}]{{.verdict .verdict-{COLOURS[verdict]}}} {rest}" if verdict in COLOURS else line
 
 
 def landing(pages: Pages) -> None:
-    "The landing page: nbs/index.ipynb, with the portraits and the claims in it unless it shows them itself."
+    "The landing page: nbs/index.ipynb, with ways into the site and the table of contents."
     nb = read(ROOT / "nbs/index.ipynb")
-    whole = "\n".join(source(c) for c in nb["cells"])
     head, paragraph, *rest = source(nb["cells"][0]).split("\n\n")
-    picture = ROOT / "figures/paper/landing.png"
-    if picture.exists() and picture.name not in whole:
-        paragraph += "\n\n![Phase portraits side by side: greedy, random, L-UCBFair, R-TD3 and the optimum](../figures/paper/landing.png)"
     ways = {"The problem": "problem.md", "All figures": "figures/index.md", "Extending it": "studies/extend.ipynb", "API": "api/index.md"}
     there = {pages.address(path) for path in pages.studies}
     links = [f"[{name}]({page})" for name, page in ways.items() if page.endswith(".md") or page in there]
     paragraph += "\n\n" + " · ".join(["**[Move the thresholds yourself](interactive.md)**", *links])
-    results = results_table(pages, "index.ipynb")
-    if results and not re.search(r"^\|.*\bverdict\b", whole, re.M | re.I):
-        second = [i for i, block in enumerate(rest) if block.startswith("## ")][1]  # behind the first section, the commands
-        rest[second:second] = ["## What was claimed, what was found", results]
     nb["cells"][0] = markdown("\n\n".join([head, paragraph, *rest]))
     nb["cells"].append(markdown("\n\n".join(toctrees(pages))))
     stage_notebook(ROOT / "nbs/index.ipynb", nb, pages, "index.ipynb")

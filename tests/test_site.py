@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from bs4 import BeautifulSoup
 
+from ltf_nb.claims import CLAIMS, NOT, PARTLY, REPLICATED, UNTESTABLE
 from ltf_nb.dynamics import log_odds_shift
 from ltf_nb.evaluation import rollout
 from ltf_nb.metrics import DISPARITIES, LOSSES
@@ -83,21 +84,15 @@ def test_prose_is_linked_and_code_is_not(stage):
     assert stage.link(untouched, pages, "x.ipynb") == untouched
 
 
-@pytest.mark.parametrize("records", [
-    [{"claim": "A", "place": "fig01", "verdict": "replicated", "measured": "0.18 [0.17, 0.19]"}],
-    {"claims": [{"text": "A", "figure": "fig01", "verdict": "replicated", "value": "0.18 [0.17, 0.19]"}]},
-    {"A": {"where": "fig01", "verdict": "replicated", "evidence": "0.18 [0.17, 0.19]"}},
-])
-def test_claims_are_read_whatever_their_shape(stage, tmp_path, monkeypatch, records):
-    (tmp_path / "figures/paper").mkdir(parents=True)
-    (tmp_path / "figures/paper/claims.json").write_text(json.dumps(records))
-    monkeypatch.setattr(stage, "ROOT", tmp_path)
-    assert stage.claims() == [("A", "fig01", "replicated", "0.18 [0.17, 0.19]")]
+def test_landing_page_shows_every_claim(staged):
+    outputs = [o for c in json.loads((staged / "index.ipynb").read_text())["cells"] for o in c.get("outputs", [])]
+    shown = "".join("".join(o.get("data", {}).get("text/markdown", [])) for o in outputs)
+    assert all(claim.text.replace("|", "\\|") in shown for claim in CLAIMS.values())
 
 
-@pytest.mark.parametrize(("verdict", "kind"), [("replicated", "yes"), ("not replicated", "no"), ("partly", "partly"), ("not testable", "open")])
-def test_verdicts_have_colours(stage, verdict, kind):
-    assert stage.badge(verdict) == f"[{verdict}]{{.verdict .verdict-{kind}}}"
+@pytest.mark.parametrize(("verdict", "colour"), [(REPLICATED, "yes"), (NOT, "no"), (PARTLY, "partly"), (UNTESTABLE, "open")])
+def test_verdicts_have_colours(stage, verdict, colour):
+    assert stage.with_badge(f"{verdict}. A sentence. Measured: 1.") == f"[{verdict}]{{.verdict .verdict-{colour}}} A sentence. Measured: 1."
 
 
 def test_api_pages_hold_every_public_name_with_its_docments(staged):

@@ -26,7 +26,7 @@ PARTS = {
 }
 APPENDIX = ("errata", "experiments", "plotting")
 # What bears on the paper first, what is for users and builders last. A study that is not named here goes to the end.
-STUDIES = ("differences", "reasons", "null_policies", "regret", "features", "lucbfair_ablation", "pooled", "rtd3_settings",
+STUDIES = ("differences", "reasons", "spread", "null_policies", "regret", "features", "lucbfair_ablation", "pooled", "rtd3_settings",
            "extend", "interactive", "lucbfair_speed", "benchmarks")
 
 

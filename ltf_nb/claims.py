@@ -119,13 +119,13 @@ TP_CELLS = ("dp","eop","eo")
 
 @claim("training-falls", "Training loss and disparity of L-UCBFair fall.", "Fig. 3", ("fig03",), FALL_RULE)
 def training_falls(get): return curves_fall(get, [Cell("lucbfair", "gaussian")])
-@claim("training-falls-gaussian", "They fall for all three disparities.", "Fig. 11", ("fig11",), FALL_RULE, False)
+@claim("training-falls-gaussian", "Training loss and disparity of L-UCBFair fall for all three disparities.", "Fig. 11", ("fig11",), FALL_RULE, False)
 def training_falls_gaussian(get): return curves_fall(get, [Cell("lucbfair", "gaussian", "tp", d) for d in TP_CELLS])
-@claim("training-falls-adult", "They fall on Adult too.", "Fig. 12", ("fig12",), FALL_RULE, False)
+@claim("training-falls-adult", "Training loss and disparity of L-UCBFair fall on Adult too.", "Fig. 12", ("fig12",), FALL_RULE, False)
 def training_falls_adult(get): return curves_fall(get, [Cell("lucbfair", "adult", "tp", d) for d in TP_CELLS])
 @claim("training-falls-rtd3", "Training loss and disparity of R-TD3 fall on Adult.", "Fig. 13", ("fig13",), FALL_RULE, False)
 def training_falls_rtd3(get): return curves_fall(get, [Cell("rtd3", "adult", "tp", d) for d in TP_CELLS])
-@claim("training-falls-rtd3-tn", "They fall with true negatives in the loss too.", "Fig. 14", ("fig14",), FALL_RULE, False)
+@claim("training-falls-rtd3-tn", "Training loss and disparity of R-TD3 fall on Adult with true negatives in the loss too.", "Fig. 14", ("fig14",), FALL_RULE, False)
 def training_falls_rtd3_tn(get): return curves_fall(get, [Cell("rtd3", "adult", "tp_tn", d) for d in TP_CELLS])
 
 # %% ../nbs/14_claims.ipynb #70c5530f
@@ -186,7 +186,7 @@ def qr_myopic(get):
     q,a = np.random.default_rng(0).uniform(.01, .99, (2,1000,2))
     plain, with_qr = (myopic_gradient(q, a, GaussianPopulation(), "zero_one", "qr", weight)/(1-weight) for weight in (0.,.5))
     gap = float(np.abs(plain - with_qr).max())
-    return gap, REPLICATED if gap < 1e-12 else NOT, f"largest change {gap:.1e}"
+    return gap, REPLICATED if gap < 1e-12 else NOT, f"largest change of the gradient {gap:.1e}"
 
 # %% ../nbs/14_claims.ipynb #3fe4a5f9
 @claim("fixed-rule", "Under the fixed rule X ≥ 0.5, features and qualification rates decrease.", "Fig. 6", ("fig06",),
@@ -208,7 +208,7 @@ def all_disparities(get):
         low, result = share(at_corner(get(Cell("greedy", "gaussian", "tp", d)), False, 3)), get(Cell("rtd3", "gaussian", "tp", d))
         high, loss = share(at_corner(result, True)), float(result.episodes["loss"].mean())
         held += (low[0] >= .95) + (high[1] >= .9 and loss <= .27)
-        text.append(f"{d}: greedy {low[0]:.0%} low, R-TD3 {high[0]:.0%} high, loss {loss:.3f}")
+        text.append(f"{d}: greedy leads {low[0]:.0%} low, R-TD3 {high[0]:.0%} high with a loss of {loss:.3f}")
     return held/6, REPLICATED if held == 6 else PARTLY if held else NOT, "; ".join(text)
 
 @claim("rtd3-equalises", "On Adult R-TD3 drives the groups to more equal qualification rates.", "Fig. 8", ("fig08",),
@@ -234,7 +234,7 @@ def worse_on_a_subset(get):
 def better_than_myopic_tn(get):
     gaps = {d: interval(settled(cost(get(Cell("rtd3", "adult", "tp_tn", d)))) - settled(cost(get(Cell("greedy", "adult", "tp_tn", d))))) for d in TP_CELLS}
     held = sum(gap[2] < 0 for gap in gaps.values())
-    return held/3, REPLICATED if held == 3 else PARTLY if held else NOT, "; ".join(f"{d} {show(gap)}" for d,gap in gaps.items())
+    return held/3, REPLICATED if held == 3 else PARTLY if held else NOT, "cost of R-TD3 minus greedy's: " + "; ".join(f"{d} {show(gap)}" for d,gap in gaps.items())
 
 # %% ../nbs/14_claims.ipynb #5531648e
 @claim("greedy-looks-random", "On Adult the greedy threshold appears as if sampled uniformly at random.", "Fig. 8", ("fig08",),
@@ -249,13 +249,13 @@ def greedy_looks_random(get):
        "Likelihood-ratio test against a rate that never falls, 40 bins of the score for each group, q = (0.5, 0.5): replicated if the least of the two p-values is below 0.025.", False)
 def score_is_rough(get):
     p = adult_monotone()
-    return min(p), REPLICATED if min(p) < .025 else NOT, f"p = {p[0]:.2f} in group 1, {p[1]:.2f} in group 2"
+    return min(p), REPLICATED if min(p) < .025 else NOT, f"dips as large would be seen by chance with p = {p[0]:.2f} in group 1, {p[1]:.2f} in group 2"
 
 @claim("well-behaved-adult", "The preprocessed score approximately satisfies the assumption of a well-behaved feature.", "Asm 4.1, Data synthesis", ("fig08",),
        "The same test finds no dip beyond chance.", False)
 def well_behaved_adult(get):
     p = adult_monotone()
-    return min(p), NOT if min(p) < .025 else REPLICATED, f"p = {p[0]:.2f} in group 1, {p[1]:.2f} in group 2"
+    return min(p), NOT if min(p) < .025 else REPLICATED, f"dips as large would be seen by chance with p = {p[0]:.2f} in group 1, {p[1]:.2f} in group 2"
 
 # %% ../nbs/14_claims.ipynb #5cf6bacf
 def now_and_later(
@@ -274,7 +274,7 @@ def short_long(get): return now_and_later(get(Cell("greedy", "gaussian", variant
        "Cost of greedy minus that of L-UCBFair: below 0 over the first five steps and above 0 at equilibrium (95 % intervals, paired); partly if one holds.")
 def sacrifice_lucbfair(get): return now_and_later(cost(get(Cell("greedy", "gaussian"))) - cost(get(Cell("lucbfair", "gaussian"))))
 
-@claim("sacrifice-rtd3", "The same for R-TD3.", "Abstract, Sec. R-TD3", ("fig07",), "The same with R-TD3.")
+@claim("sacrifice-rtd3", "RL sacrifices short-term incentives to drive the system towards more desirable equilibria (R-TD3).", "Abstract, Sec. R-TD3", ("fig07",), "The same with R-TD3.")
 def sacrifice_rtd3(get): return now_and_later(cost(get(Cell("greedy", "gaussian"))) - cost(get(Cell("rtd3", "gaussian"))))
 
 # %% ../nbs/14_claims.ipynb #ca382883
@@ -285,13 +285,13 @@ def trade_off(get):
     rtd3, greedy = (get(Cell(name, "adult")).episodes for name in ("rtd3","greedy"))
     outcome, state = interval(settled(rtd3["disparity"]) - settled(greedy["disparity"])), interval(gap(rtd3) - gap(greedy))
     better, worse = (outcome[2] < 0) + (state[2] < 0), (outcome[1] > 0) + (state[1] > 0)
-    return outcome[0], REPLICATED if better == 2 else PARTLY if better and not worse else NOT, f"decisions {show(outcome, 4)}, state {show(state, 4)}"
+    return outcome[0], REPLICATED if better == 2 else PARTLY if better and not worse else NOT, f"R-TD3 minus greedy: disparity of decisions {show(outcome, 4)}, half the squared gap of the rates {show(state, 4)}"
 
 @claim("schedule", "Relaxing fairness for the near future and emphasising it long-term helps to reach favourable equilibria.", "Sec. R-TD3", ("fig07",),
        "Cost at equilibrium with the schedule minus that with a constant weight of 0.5, on (Gaussian, tp, dp); 95 % interval below 0.")
 def schedule(get):
     gain = interval(settled(cost(get(Cell("rtd3", "gaussian")))) - settled(cost(get(Cell("rtd3", "gaussian", variant="constant")))))
-    return gain[0], REPLICATED if gain[2] < 0 else NOT, f"difference {show(gain, 4)} over episodes of one pair of runs"
+    return gain[0], REPLICATED if gain[2] < 0 else NOT, f"cost with the schedule minus that without {show(gain, 4)}, over episodes of one pair of runs"
 
 # %% ../nbs/14_claims.ipynb #6c602784
 def sublinear(increments):

@@ -66,7 +66,9 @@ def fields(obj, node) -> list:
 
 
 def one_line(text: str) -> str:
-    return " ".join(text.split())
+    "A text on one line, with options such as --cores as code, or Sphinx would make a dash of their hyphens."
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if i % 2 else re.sub(r"(?<![\w-])--\w+", r"`\g<0>`", part) for i, part in enumerate(parts))
 
 
 def docstring(obj) -> list:

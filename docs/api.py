@@ -3,7 +3,9 @@ import ast
 import copy
 import importlib
 import inspect
+import io
 import re
+import tokenize
 
 from fastcore.docments import docments
 
@@ -55,15 +57,18 @@ def fields(obj, node) -> list:
     texts, lines = docments(obj), []
     for parameter in parameters(node):
         name = parameter.target.id if isinstance(parameter, ast.AnnAssign) else parameter.arg
-        if texts.get(name):
-            lines.append(f":param {name}: {one_line(texts[name])}")
+        text = texts.get(name) or getattr(parameter, "comment", "")
+        if text:
+            lines.append(f":param {name}: {one_line(text)}")
             if parameter.annotation is not None:
                 lines.append(f":type {name}: {ast.unparse(parameter.annotation)}")
     return lines + ([f":returns: {one_line(texts['return'])}"] if texts.get("return") else [])
 
 
 def one_line(text: str) -> str:
-    return " ".join(text.split())
+    "A text on one line, with options such as --cores as code, or Sphinx would make a dash of their hyphens."
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if i % 2 else re.sub(r"(?<![\w-])--\w+", r"`\g<0>`", part) for i, part in enumerate(parts))
 
 
 def docstring(obj) -> list:
@@ -74,8 +79,23 @@ def docstring(obj) -> list:
     return re.sub(r"^#+ (.*)$", r"**\1**", text, flags=re.M).splitlines()
 
 
-def entry(kind: str, signature: str, obj, node, inner=(), fence: str = "::::") -> list:
-    return [f"{fence}{{py:{kind}}} {signature}", "", *docstring(obj), "", *fields(obj, node), "", *inner, fence, ""]
+def entry(kind: str, signature: str, obj, node, inner=(), fence: str = "::::", otherwise=()) -> list:
+    text = docstring(obj) or list(otherwise)
+    return [f"{fence}{{py:{kind}}} {signature}", "", *text, "", *fields(obj, node), "", *inner, fence, ""]
+
+
+def promised(owner, name: str) -> list:
+    "Where a method without a docstring is described: the protocol that its class fulfils."
+    for module, protocol in (("policies", "Policy"), ("lucbfair", "Task"), ("features", "FeatureMap")):
+        asked = {n: f for n, f in vars(getattr(importlib.import_module(f"{PACKAGE}.{module}"), protocol)).items() if inspect.isfunction(f)}
+        if name in asked and name[0] != "_" and all(hasattr(owner, n) for n in asked if n[0] != "_"):
+            return [f"{asked[name].__doc__}, as {{py:obj}}`{protocol} <{PACKAGE}.{module}.{protocol}>` asks."]
+    return []
+
+
+def measured(loaded, obj) -> list:
+    "What a function that measures a claim stands for: the claim, its place and the rule of its verdict."
+    return [f"Measure the claim: {c.text} ({c.place}) Rule: {c.rule}" for c in getattr(loaded, "CLAIMS", {}).values() if c.measure is obj][:1]
 
 
 def class_entry(node: ast.ClassDef, obj, tree) -> list:
@@ -97,38 +117,49 @@ def class_entry(node: ast.ClassDef, obj, tree) -> list:
         if isinstance(member, property):
             inner += entry("property", n.name, function, n, fence=":::")
         else:
-            inner += entry("method", f"{n.name}({arguments(n, skip_self=not static)})", function, n, fence=":::")
+            inner += entry("method", f"{n.name}({arguments(n, skip_self=not static)})", function, n, fence=":::", otherwise=promised(obj, n.name))
     if init is not None:
         signature = arguments(init, skip_self=True)
     else:
         parts = [n for n in node.body if isinstance(n, ast.AnnAssign)]
-        signature = ", ".join(n.target.id + (f"={default(n.value)}" if n.value else "") for n in parts)
+        signature = ", ".join(n.target.id + (f"={made}" if (made := default(n.value)) else "") for n in parts)
     return entry("class", f"{node.name}({signature})" if signature else node.name, obj, node, inner)
 
 
 def default(value) -> str:
-    "The default of a dataclass field; a factory is shown by what it makes."
+    "The default of a dataclass field, if it has one; a factory is shown by what it makes."
     if isinstance(value, ast.Call) and ast.unparse(value.func) == "field":
-        made = [k.value for k in value.keywords if k.arg == "default_factory"]
-        if made:
-            return ast.unparse(made[0].body) if isinstance(made[0], ast.Lambda) else f"{ast.unparse(made[0])}()"
-    return ast.unparse(value)
+        given = {k.arg: k.value for k in value.keywords}
+        made = given.get("default_factory")
+        if made is not None:
+            return ast.unparse(made.body) if isinstance(made, ast.Lambda) else f"{ast.unparse(made)}()"
+        value = given.get("default")
+    return ast.unparse(value) if value is not None else ""
 
 
-def constant_entry(name: str, obj, source: list, node) -> list:
+def comments(text: str) -> dict:
+    "Line number -> the comment behind its code."
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT and t.line[:t.start[1]].strip()}
+
+
+def constant_entry(name: str, obj, behind: dict, node) -> list:
     "A constant with its value where that is short, and the comment behind it."
     alone = isinstance(node.targets[0], ast.Name)
-    shown = " ".join(ast.unparse(node.value).split()) if alone else repr(obj)
-    comment = source[node.end_lineno - 1].rpartition("# ")[2] if "  # " in source[node.end_lineno - 1] else ""
-    lines = [f"::::{{py:data}} {name}"] + ([f":value: {shown}"] if len(shown) < 90 else []) + ["", comment]
-    return [*lines, "::::", ""]
+    shown = " ".join(ast.unparse(node.value).split()) if alone else " ".join(repr(obj).split())
+    filled_later = shown in ("{}", "[]") and len(obj) > 0
+    lines = [f"::::{{py:data}} {name}"] + ([f":value: {shown}"] if len(shown) < 90 and not filled_later else [])
+    return [*lines, "", behind.get(node.end_lineno, ""), "::::", ""]
 
 
 def module_page(module: str, title: str, link: str) -> str:
     "The API page of one module."
     loaded = importlib.import_module(f"{PACKAGE}.{module}")
     text = inspect.getsource(loaded)
-    tree, source = ast.parse(text), text.splitlines()
+    tree, behind = ast.parse(text), comments(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign):  # docments passes over the fields of a protocol
+            node.comment = behind.get(node.end_lineno, "")
     nodes = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
     nodes |= {t.id: n for n in tree.body if isinstance(n, ast.Assign) for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name)}
     lines = [f"# {PACKAGE}.{module}", "", f"Defined, explained and checked in [{title}]({link}).", ""]
@@ -138,7 +169,7 @@ def module_page(module: str, title: str, link: str) -> str:
         if isinstance(node, ast.ClassDef):
             lines += class_entry(node, obj, tree)
         elif isinstance(node, ast.FunctionDef):
-            lines += entry("function", f"{name}({arguments(node, skip_self=False)})", obj, node)
+            lines += entry("function", f"{name}({arguments(node, skip_self=False)})", obj, node, otherwise=measured(loaded, obj))
         else:
-            lines += constant_entry(name, obj, source, node)
+            lines += constant_entry(name, obj, behind, node)
     return "\n".join(lines)

@@ -44,6 +44,12 @@ def title(nb: dict) -> str:
     return re.search(r"^# (.*)$", text, re.M)[1].strip()
 
 
+def promise(nb: dict) -> str:
+    "The line under the title that says what a notebook is for."
+    found = re.search(r"^> (.*)$", "\n".join(source(cell) for cell in nb["cells"] if cell["cell_type"] == "markdown"), re.M)
+    return found[1].strip().replace("|", "\\|") if found else ""
+
+
 def stem(path: Path) -> str:
     return re.sub(r"^\d+_", "", path.stem)
 
@@ -264,10 +270,10 @@ def figures_page(pages: Pages) -> None:
 
 def api_pages(pages: Pages) -> None:
     lines = ["# API", "", "What the library offers, module by module: each function with its parameters, as its notebook defines it.", "",
-             "| module | notebook |", "|---|---|"]
+             "| module | notebook | |", "|---|---|---|"]
     for module, path in pages.modules.items():
         page_title = title(pages.library[path])
-        lines.append(f"| [`ltf_nb.{module}`]({module}.md) | [{page_title}](../{path.name}) |")
+        lines.append(f"| [`ltf_nb.{module}`]({module}.md) | [{page_title}](../{path.name}) | {promise(pages.library[path])} |")
         write(f"api/{module}.md", api.module_page(module, page_title, f"../{path.name}"))
     write("api/index.md", "\n".join([*lines, "", "```{toctree}\n:hidden:\n", *pages.modules, "```"]))
 

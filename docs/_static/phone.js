@@ -8,7 +8,7 @@ document.addEventListener("DOMContentLoaded", () => {
     for (const row of rows) [...row.cells].forEach((cell, i) => { if (i && heads[i] && cell.textContent.trim()) cell.dataset.label = heads[i]; });
   }
   for (const image of document.querySelectorAll("article p > img, article .cell_output img")) {
-    const mark = () => { if (image.naturalWidth > 2.2 * image.naturalHeight) image.parentElement.classList.add("wide-picture"); };
+    const mark = () => { if (image.naturalWidth > Math.max(600, 1.2 * image.naturalHeight)) image.parentElement.classList.add("wide-picture"); };
     image.complete ? mark() : image.addEventListener("load", mark);
   }
 });

@@ -369,14 +369,12 @@ def locked(
 
 def set_aside(
     folder:Path, # Folder of a result that cannot be used
-    fault:str, # Why
     work:Path, # Folder for unfinished work of this result
-)->None:
-    "Move a result folder out of the way, and say so."
+)->Path: # Where it is kept
+    "Move a result folder out of the way."
     target = next(p for k in range(10**6) if not (p := work.parent.parent.parent/"aside"/f"{folder.parent.name}-{folder.name}-{k}").exists())
     target.parent.mkdir(parents=True, exist_ok=True)
-    warnings.warn(f"{folder} is set aside as {target}: {fault}", stacklevel=3)
-    folder.rename(target)
+    return folder.rename(target)
 
 # %% ../nbs/13_experiments.ipynb #9dde10a9
 def places(
@@ -399,7 +397,7 @@ def is_done(
     (folder,work), config = places(cell, profile, seed, results_dir), make_config(cell, profile, seed)
     if not folder.exists(): return False
     fault = fault_of(folder, config)
-    if fault: set_aside(folder, fault, work)
+    if fault: warnings.warn(f"{folder} is set aside as {set_aside(folder, work)}: {fault}", stacklevel=2)
     return not fault
 
 # %% ../nbs/13_experiments.ipynb #f33b1149
@@ -425,9 +423,10 @@ def retire(
     profile:str, # One of `PROFILES`
     results_dir:str|Path="results", # Folder of all results
 )->None:
-    "Set all results of a profile aside, so that they are computed from nothing."
-    for folder in sorted(profile_folder(results_dir, profile).glob("*-*/seed*")):
-        set_aside(folder, "it is to be computed anew", places(parse_cell(folder.parent.name), profile, int(folder.name[4:]), results_dir)[1])
+    "Set all results of a profile aside, so that they are computed from nothing, and say so in one line."
+    folders = sorted(profile_folder(results_dir, profile).glob("*-*/seed*"))
+    kept = {set_aside(folder, places(parse_cell(folder.parent.name), profile, int(folder.name[4:]), results_dir)[1]).parent for folder in folders}
+    print(f"{len(folders)} results of the profile {profile} set aside, to be computed anew" + "".join(f"; they are kept in {path}" for path in kept))
 
 # %% ../nbs/13_experiments.ipynb #280794a1
 def assigned(

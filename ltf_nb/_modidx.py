@@ -128,6 +128,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                     'ltf_nb.experiments.Size': ('experiments.html#size', 'ltf_nb/experiments.py'),
                                     'ltf_nb.experiments.assigned': ('experiments.html#assigned', 'ltf_nb/experiments.py'),
                                     'ltf_nb.experiments.cells_of': ('experiments.html#cells_of', 'ltf_nb/experiments.py'),
+                                    'ltf_nb.experiments.check_extras': ('experiments.html#check_extras', 'ltf_nb/experiments.py'),
                                     'ltf_nb.experiments.check_parameters': ('experiments.html#check_parameters', 'ltf_nb/experiments.py'),
                                     'ltf_nb.experiments.check_profile': ('experiments.html#check_profile', 'ltf_nb/experiments.py'),
                                     'ltf_nb.experiments.checkpoint_file': ('experiments.html#checkpoint_file', 'ltf_nb/experiments.py'),

@@ -8,7 +8,7 @@ from ltf_nb.comparison import best_constant
 from ltf_nb.dynamics import U_DEFAULT, check_payoffs, trajectory
 from ltf_nb.env import ENV_ID, LongTermFairnessEnv, LongTermFairnessVectorEnv, Problem, transition
 from ltf_nb.evaluation import ask, phase_portrait, regret, rollout
-from ltf_nb.experiments import check_parameters, profile_folder
+from ltf_nb.experiments import Cell, check_parameters, profile_folder
 from ltf_nb.metrics import disparity, loss, loss_weights
 from ltf_nb.plotting import draw_flow, flow_row, save_figure
 from ltf_nb.policies import ConstantPolicy, GreedyPolicy, RaiseThenHold, UniformPolicy
@@ -112,6 +112,9 @@ CASES = {
     "titles of portraits": (lambda: flow_row(np.arange(3), [], ["one"]), "titles must have one entry for each of the 0 flows; got 1"),
     "a file format": (lambda: save_figure(None, "x", ("gif",)), "formats holds 'gif'; known formats are png, pdf, svg"),
     "a profile": (lambda: profile_folder("figures", "huge"), "unknown profile 'huge'; known: smoke, quick, paper"),
+    "no variant": (lambda: Cell("uniform", "gaussian", variant="dual"), "uniform has no variants; got 'dual'"),
+    "a variant that is no name": (lambda: Cell("greedy", "gaussian", variant=None), "unknown variant of greedy None; known: unconstrained"),
+    "a papermill parameter NaN": (lambda: check_parameters(["", "n: float = 1.", "# Parameters\nn = float('nan')", ""]), "n must be a plain value"),
     "a papermill parameter": (lambda: check_parameters(["", "n: int = 1", "# Parameters\nm = 1", ""]), "unknown parameter 'm'; known: n"),
 }
 

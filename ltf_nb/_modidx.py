@@ -441,6 +441,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                 'ltf_nb.running.Progress.total': ('running.html#progress.total', 'ltf_nb/running.py'),
                                 'ltf_nb.running.alone': ('running.html#alone', 'ltf_nb/running.py'),
                                 'ltf_nb.running.engine': ('running.html#engine', 'ltf_nb/running.py'),
+                                'ltf_nb.running.fault_of_arguments': ('running.html#fault_of_arguments', 'ltf_nb/running.py'),
                                 'ltf_nb.running.follow': ('running.html#follow', 'ltf_nb/running.py'),
                                 'ltf_nb.running.read_value': ('running.html#read_value', 'ltf_nb/running.py'),
                                 'ltf_nb.running.report_failures': ('running.html#report_failures', 'ltf_nb/running.py'),

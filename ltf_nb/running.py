@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['watch_parent', 'read_value', 'run_notebook', 'alone', 'Progress', 'syntax_hash', 'start_snakemake', 'follow',
-           'engine', 'report_failures']
+           'fault_of_arguments', 'engine', 'report_failures']
 
 # %% ../nbs/13_running.ipynb #0b1d3693
 import ast
@@ -153,6 +153,17 @@ def follow(
     process.wait()
     return lines
 
+# %% ../nbs/13_running.ipynb #d80b51e1
+def fault_of_arguments(
+    arguments:list, # Arguments of Snakemake
+)->str: # What is wrong with their numbers; nothing if they can be used
+    "Say which number of a command line cannot be worked with."
+    given = dict(zip(arguments, arguments[1:])) | dict(x.split("=", 1) for x in arguments if "=" in x)
+    for name,variable,least in (("--cores","JOBS",1), ("n_seeds","N_SEEDS",2)):
+        value = given.get(name, str(least))
+        if value != "all" and not (value.isdecimal() and int(value) >= least): return f"{variable} must be a whole number of at least {least}; got {value!r}"
+    return ""
+
 # %% ../nbs/13_running.ipynb #bd0e614c
 def engine(
     target:str, # Target of the Snakefile
@@ -160,6 +171,7 @@ def engine(
     lock:str|Path="results/.work/lock", # File of the lock
 )->int: # Exit code
     "Run a target of the Snakefile, alone in this folder, with progress."
+    if fault := fault_of_arguments(arguments): print(fault, file=sys.stderr); return 2
     with alone(Path(lock)) as file:
         plan = Progress()
         dry = start_snakemake([*arguments, "--dry-run", "--", target], file)
@@ -191,7 +203,7 @@ def report_failures(
 # %% ../nbs/13_running.ipynb #6c794101
 if __name__ == "__main__" and "__file__" in globals():
     match sys.argv[1:]:
-        case ["notebook", notebook, output, *pairs]:
+        case ["notebook", notebook, output, *pairs] if all("=" in pair for pair in pairs):
             watch_parent()
             run_notebook(notebook, output, {name: read_value(value) for name,value in (pair.split("=", 1) for pair in pairs)})
         case ["engine", target, *arguments]: sys.exit(engine(target, arguments))

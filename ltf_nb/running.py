@@ -101,7 +101,7 @@ class Progress:
     def close(self):
         "Enter the described job into the list."
         wildcards = dict(x.split("=", 1) for x in self.block.get("wildcards", "").split(", ") if "=" in x)
-        name = " ".join(wildcards[k] for k in ("cell","name","seed") if k in wildcards) or self.block["rule"]
+        name = " ".join({"seed": "seed "}.get(k, "") + wildcards[k] for k in ("cell","name","seed") if k in wildcards) or self.block["rule"]
         expected = re.search(r"expected=(\d+)", self.block["resources"])
         if expected: self.jobs[int(self.block["jobid"])] = (name, int(expected[1])); self.started.append(int(self.block["jobid"]))
 
@@ -149,7 +149,7 @@ def follow(
     for line in process.stdout:
         lines.append(line); progress.feed(line)
         bar.update(progress.seconds - bar.n)
-        bar.set_postfix_str(f"{len([i for i in progress.finished if i in progress.jobs])}/{total} done; now {', '.join(progress.running) or 'nothing'}")
+        bar.set_description_str(f"{len([i for i in progress.finished if i in progress.jobs])}/{total} done; now {', '.join(progress.running) or 'nothing'}")
     process.wait()
     return lines
 
@@ -182,8 +182,8 @@ def engine(
         if dry.wait(): print("".join(said[-30:]), file=sys.stderr); return dry.returncode
         if not plan.jobs: print(f"{target}: nothing to do"); return 0
         begin = time.time()
-        layout = "{desc} {percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
-        with tqdm(total=plan.total, desc=target, bar_format=layout, disable=None) as bar:
+        layout = target + " {percentage:3.0f}%|{bar}| {desc} [{elapsed}<{remaining}]"
+        with tqdm(total=plan.total, desc=f"0/{len(plan.jobs)} done", bar_format=layout, disable=None) as bar:
             run = start_snakemake([*arguments, "--", target], file)
             lines = follow(run, bar, len(plan.jobs))
         if run.returncode: report_failures(lines)

@@ -103,6 +103,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                             'ltf_nb.env.Problem.step': ('env.html#problem.step', 'ltf_nb/env.py'),
                             'ltf_nb.env.advance': ('env.html#advance', 'ltf_nb/env.py'),
                             'ltf_nb.env.check_floor': ('env.html#check_floor', 'ltf_nb/env.py'),
+                            'ltf_nb.env.check_whole': ('env.html#check_whole', 'ltf_nb/env.py'),
                             'ltf_nb.env.make_population': ('env.html#make_population', 'ltf_nb/env.py'),
                             'ltf_nb.env.transition': ('env.html#transition', 'ltf_nb/env.py')},
             'ltf_nb.evaluation': { 'ltf_nb.evaluation.Portrait': ('evaluation.html#portrait', 'ltf_nb/evaluation.py'),

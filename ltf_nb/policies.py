@@ -33,7 +33,9 @@ class ConstantPolicy:
 
     def __post_init__(self): object.__setattr__(self, "a", check_unit("a", np.atleast_1d(self.a)))
 
-    def act(self, q, rng=None, h=None): return np.broadcast_to(self.a, np.shape(q)).copy()
+    def act(self, q, rng=None, h=None):
+        if self.a.shape[-1] not in (1, np.shape(q)[-1]): raise ValueError(f"a must be one threshold or one for each of the {np.shape(q)[-1]} groups of q; got {self.a.tolist()}")
+        return np.broadcast_to(self.a, np.shape(q)).copy()
 
 # %% ../nbs/06_policies.ipynb #d92c0d25
 class UniformPolicy:

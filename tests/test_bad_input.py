@@ -131,6 +131,7 @@ CASES = {
     "a negative multiplier": (lambda: best_constant(gaussian, nu=-1), "nu must not be negative; got -1"),
     "values of other episodes": (lambda: regret([1.0, 2.0], np.ones((3, 2)), 1.0), r"values must have shape \(2, 2\); got \(3, 2\)"),
     "a constant outside": (lambda: ConstantPolicy([0.5, -1]), r"a must lie in \[0, 1\]; got -1.0"),
+    "a constant of other groups": (lambda: rollout(ConstantPolicy([0.5] * 3), HALF, gaussian), "one for each of the 2 groups of q; got"),
     "a weight above 1": (lambda: GreedyPolicy(gaussian, disparity_weight=2), r"disparity_weight must lie in \[0, 1\]; got 2"),
     "no step": (lambda: GreedyPolicy(gaussian, step_size=0), "step_size must be positive; got 0"),
     "no iterations": (lambda: GreedyPolicy(gaussian, n_iterations=0), "n_iterations must be at least 1; got 0"),

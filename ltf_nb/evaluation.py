@@ -29,6 +29,8 @@ def ask(
     h:int=0, # Step of the episode, from 0
 )->np.ndarray: # Thresholds, shape of `q`
     "Ask a policy for thresholds and check the answer."
+    if isinstance(policy, type) or not hasattr(policy, "act"): raise ValueError(f"policy must be an object with act(q, rng, h); got {policy!r}")
+    if not isinstance(rng, np.random.Generator|None): raise ValueError(f"rng must be a generator, such as np.random.default_rng(0); got {rng!r}")
     a = np.asarray(policy.act(q, rng, h))
     name = type(policy).__name__
     if a.shape != q.shape: raise ValueError(f"{name} must return one threshold for each group, shape {q.shape}; got shape {a.shape}")
@@ -67,7 +69,7 @@ def rollout(
     problem = Problem(population, loss, disparity, horizon, U=U, q_min=q_min)
     rng = np.random.default_rng(0) if rng is None else rng
     q, steps = np.clip(check_unit("q0", q0, problem.population.n_groups), q_min, 1-q_min), []
-    for h in range(horizon):
+    for h in range(problem.horizon):
         a = ask(policy, q, rng, h)
         q_next,_,L,D = problem.step(q, a, h+1)
         steps.append((L, D, q, a)); q = q_next

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['VARIANTS', 'TRAINED', 'TP', 'TP_TN', 'YARDSTICKS', 'LEARNERS', 'FIGURE_CELLS', 'PROFILES', 'VERSIONS', 'TRAINERS',
-           'Cell', 'parse_cell', 'cells_of', 'Size', 'check_profile', 'profile_folder', 'settings_of', 'make_config',
-           'streams_of', 'train_lucbfair_cell', 'train_pooled_cell', 'train_rtd3_cell', 'checkpoint_file',
-           'save_cell_policy', 'load_cell_policy', 'shorten', 'evaluate_policy', 'Result', 'sums_of', 'fault_of',
-           'read_result', 'provenance', 'run_cell', 'fault_of_work', 'locked', 'set_aside', 'places', 'is_done',
-           'load_or_run', 'retire', 'assigned', 'check_parameters']
+           'NEEDED', 'Cell', 'parse_cell', 'cells_of', 'Size', 'check_profile', 'profile_folder', 'settings_of',
+           'make_config', 'streams_of', 'train_lucbfair_cell', 'train_pooled_cell', 'train_rtd3_cell',
+           'checkpoint_file', 'save_cell_policy', 'load_cell_policy', 'shorten', 'evaluate_policy', 'Result', 'sums_of',
+           'fault_of', 'read_result', 'provenance', 'check_extras', 'run_cell', 'fault_of_work', 'locked', 'set_aside',
+           'places', 'is_done', 'load_or_run', 'retire', 'assigned', 'check_parameters']
 
 # %% ../nbs/13_experiments.ipynb #7e44cbe5
 import ast
@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,8 @@ class Cell:
 
     def __post_init__(self):
         for name,known in (("algorithm",VARIANTS), ("population",POPULATIONS), ("loss",LOSSES), ("disparity",DISPARITIES)): check_name(name, getattr(self, name), known)
-        if self.variant: check_name(f"variant of {self.algorithm}", self.variant, VARIANTS[self.algorithm])
+        if self.variant != "" and not VARIANTS[self.algorithm]: raise ValueError(f"{self.algorithm} has no variants; got {self.variant!r}")
+        if self.variant != "": check_name(f"variant of {self.algorithm}", self.variant, VARIANTS[self.algorithm])
 
     def __str__(self): return "-".join((self.algorithm,self.population,self.loss,self.disparity)) + (f"--{self.variant}" if self.variant else "")
 
@@ -156,6 +158,7 @@ def make_config(
     seed:int, # Seed
 )->dict: # All that determines the result, as json holds it
     "Describe a result before it is computed."
+    if not isinstance(cell, Cell): raise ValueError(f"cell must be a Cell, such as Cell('rtd3', 'adult'), or parse_cell of its name; got {cell!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0: raise ValueError(f"seed must be a whole number of at least 0; got {seed!r}")
     size = PROFILES[check_profile(profile)]
     settings, own = settings_of(cell, size), {"lucbfair": ("samples","epochs"), "lucbfair_pooled": ("pooled_episodes",), "rtd3": ("rtd3_steps",)}.get(cell.algorithm, ())
@@ -325,6 +328,16 @@ def provenance(
     return {"revision": revision or None, "python": platform.python_version(), **found, "machine": platform.machine(),
             "seconds": round(time.time() - begin[0], 1), "processor_seconds": round(time.process_time() - begin[1], 1)}
 
+# %% ../nbs/13_experiments.ipynb #c4d19a71
+NEEDED = {"lucbfair": ("torch","safetensors"), "lucbfair_pooled": ("safetensors",), "rtd3": ("torch","stable_baselines3","safetensors")}
+
+def check_extras(
+    cell:Cell, # The cell
+)->None:
+    "Refuse to compute a cell whose packages are not installed."
+    missing = [name for name in NEEDED.get(cell.algorithm, ()) if find_spec(name) is None]
+    if missing: raise ModuleNotFoundError(f"{cell} needs {', '.join(missing)}: install the extra rl, with pip install .[rl]")
+
 # %% ../nbs/13_experiments.ipynb #55b4e795
 def run_cell(
     cell:Cell, # The cell
@@ -334,6 +347,7 @@ def run_cell(
     work:Path, # Folder for unfinished work, on the same disk
 )->None:
     "Compute a cell's result and put it in its place."
+    check_extras(cell)
     size, streams, config, begin, part = PROFILES[profile], streams_of(seed), make_config(cell, profile, seed), (time.time(), time.process_time()), work/"result"
     if work.exists() and fault_of_work(work, config): shutil.rmtree(work)
     shutil.rmtree(part, ignore_errors=True); part.mkdir(parents=True)
@@ -369,14 +383,12 @@ def locked(
 
 def set_aside(
     folder:Path, # Folder of a result that cannot be used
-    fault:str, # Why
     work:Path, # Folder for unfinished work of this result
-)->None:
-    "Move a result folder out of the way, and say so."
+)->Path: # Where it is kept
+    "Move a result folder out of the way."
     target = next(p for k in range(10**6) if not (p := work.parent.parent.parent/"aside"/f"{folder.parent.name}-{folder.name}-{k}").exists())
     target.parent.mkdir(parents=True, exist_ok=True)
-    warnings.warn(f"{folder} is set aside as {target}: {fault}", stacklevel=3)
-    folder.rename(target)
+    return folder.rename(target)
 
 # %% ../nbs/13_experiments.ipynb #9dde10a9
 def places(
@@ -399,7 +411,7 @@ def is_done(
     (folder,work), config = places(cell, profile, seed, results_dir), make_config(cell, profile, seed)
     if not folder.exists(): return False
     fault = fault_of(folder, config)
-    if fault: set_aside(folder, fault, work)
+    if fault: warnings.warn(f"{folder} is set aside as {set_aside(folder, work)}: {fault}", stacklevel=2)
     return not fault
 
 # %% ../nbs/13_experiments.ipynb #f33b1149
@@ -425,9 +437,10 @@ def retire(
     profile:str, # One of `PROFILES`
     results_dir:str|Path="results", # Folder of all results
 )->None:
-    "Set all results of a profile aside, so that they are computed from nothing."
-    for folder in sorted(profile_folder(results_dir, profile).glob("*-*/seed*")):
-        set_aside(folder, "it is to be computed anew", places(parse_cell(folder.parent.name), profile, int(folder.name[4:]), results_dir)[1])
+    "Set all results of a profile aside, so that they are computed from nothing, and say so in one line."
+    folders = sorted(profile_folder(results_dir, profile).glob("*-*/seed*"))
+    kept = {set_aside(folder, places(parse_cell(folder.parent.name), profile, int(folder.name[4:]), results_dir)[1]).parent for folder in folders}
+    print(f"{len(folders)} results of the profile {profile} set aside, to be computed anew" + "".join(f"; they are kept in {path}" for path in kept))
 
 # %% ../nbs/13_experiments.ipynb #280794a1
 def assigned(
@@ -436,7 +449,10 @@ def assigned(
     "Read the plain assignments of literals off a cell."
     pairs = [(n.target if isinstance(n, ast.AnnAssign) else n.targets[0], n.value)
              for n in ast.parse(source).body if isinstance(n, ast.AnnAssign|ast.Assign)]
-    return {target.id: ast.literal_eval(value) for target,value in pairs}
+    def read(name, value):
+        try: return ast.literal_eval(value)
+        except ValueError: raise ValueError(f"parameter {name} must be a plain value such as 0.5 or 'quick'; got {ast.unparse(value)}") from None
+    return {target.id: read(target.id, value) for target,value in pairs}
 
 # %% ../nbs/13_experiments.ipynb #5737b856
 def check_parameters(

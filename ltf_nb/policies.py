@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from .dynamics import U_DEFAULT, check_name, check_payoffs, check_unit, log_odds_shift
+from .env import make_population
 from .metrics import DISPARITIES, disparity, loss, loss_weights
 from .populations import Population
 
@@ -32,7 +33,9 @@ class ConstantPolicy:
 
     def __post_init__(self): object.__setattr__(self, "a", check_unit("a", np.atleast_1d(self.a)))
 
-    def act(self, q, rng=None, h=None): return np.broadcast_to(self.a, np.shape(q)).copy()
+    def act(self, q, rng=None, h=None):
+        if self.a.shape[-1] not in (1, np.shape(q)[-1]): raise ValueError(f"a must be one threshold or one for each of the {np.shape(q)[-1]} groups of q; got {self.a.tolist()}")
+        return np.broadcast_to(self.a, np.shape(q)).copy()
 
 # %% ../nbs/06_policies.ipynb #d92c0d25
 class UniformPolicy:
@@ -75,7 +78,7 @@ def myopic_gradient(
 @dataclass(frozen=True, eq=False)
 class GreedyPolicy:
     "Gradient descent on the myopic objective of Eq. (13), anew from a random start at each step."
-    population:Population # The population it is applied to
+    population:str|Population # The population it is applied to, or its name
     loss:str="tp" # One of `LOSSES`
     disparity:str="dp" # One of `DISPARITIES`
     disparity_weight:float=.5 # $\lambda$; 0 for the twin without a constraint
@@ -84,6 +87,8 @@ class GreedyPolicy:
 
     def __post_init__(self):
         loss_weights(self.loss), check_name("disparity", self.disparity, DISPARITIES)
+        object.__setattr__(self, "population", make_population(self.population))
+        if not hasattr(self.population, "accept_slope"): raise ValueError(f"population must have accept_slope(q, a), the derivative of accept by a, for a greedy policy; {type(self.population).__name__} has none")
         if not 0 <= self.disparity_weight <= 1: raise ValueError(f"disparity_weight must lie in [0, 1]; got {self.disparity_weight}")
         if not self.step_size > 0: raise ValueError(f"step_size must be positive; got {self.step_size}")
         if self.n_iterations < 1: raise ValueError(f"n_iterations must be at least 1; got {self.n_iterations}")
@@ -120,14 +125,14 @@ def neutral_threshold(
 @dataclass(frozen=True, eq=False)
 class RaiseThenHold:
     "A strict threshold while a group's rate is low, then the neutral one."
-    population:Population # The population it is applied to
+    population:str|Population # The population it is applied to, or its name
     strict:float=.8 # Unit threshold while raising
     level:float=.99 # Rate from which a group is held
     U:np.ndarray=field(default_factory=lambda: U_DEFAULT) # Payoffs, shape (2, 2)
 
     def __post_init__(self):
         check_unit("strict", [self.strict]), check_unit("level", [self.level])
-        object.__setattr__(self, "U", check_payoffs(self.U))
+        object.__setattr__(self, "U", check_payoffs(self.U)), object.__setattr__(self, "population", make_population(self.population))
 
     def act(self, q, rng=None, h=None):
         q = check_unit("q", q, self.population.n_groups)

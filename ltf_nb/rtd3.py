@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from .adult import AdultPopulation
 from .dynamics import U_DEFAULT, check_name, check_unit
-from .env import LongTermFairnessEnv
+from .env import LongTermFairnessEnv, check_whole
 from .policies import load_arrays, save_arrays
 from .populations import Population
 
@@ -444,6 +444,7 @@ def train(
 )->tuple: # `RTD3Policy`, and curves with one value for each episode: mean "loss" and "disparity", and "returns", the sum of rewards
     "Train R-TD3, going on from a checkpoint if there is one."
     env = make_env(population, loss, disparity, settings, horizon, U, q_min)
+    steps = check_whole("steps", steps)
     if steps < env.horizon: raise ValueError(f"steps must be at least one episode of {env.horizon}; got {steps}")
     if steps <= env.settings.learning_starts: raise ValueError(f"steps must be more than learning_starts = {env.settings.learning_starts}, or nothing is learnt; got {steps}")
     if interval < 1: raise ValueError(f"interval must be at least 1; got {interval}")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['watch_parent', 'read_value', 'run_notebook', 'alone', 'Progress', 'syntax_hash', 'start_snakemake', 'follow',
-           'engine', 'report_failures']
+           'fault_of_arguments', 'engine', 'report_failures']
 
 # %% ../nbs/13_running.ipynb #0b1d3693
 import ast
@@ -101,7 +101,7 @@ class Progress:
     def close(self):
         "Enter the described job into the list."
         wildcards = dict(x.split("=", 1) for x in self.block.get("wildcards", "").split(", ") if "=" in x)
-        name = " ".join(wildcards[k] for k in ("cell","name","seed") if k in wildcards) or self.block["rule"]
+        name = " ".join({"seed": "seed "}.get(k, "") + wildcards[k] for k in ("cell","name","seed") if k in wildcards) or self.block["rule"]
         expected = re.search(r"expected=(\d+)", self.block["resources"])
         if expected: self.jobs[int(self.block["jobid"])] = (name, int(expected[1])); self.started.append(int(self.block["jobid"]))
 
@@ -149,9 +149,20 @@ def follow(
     for line in process.stdout:
         lines.append(line); progress.feed(line)
         bar.update(progress.seconds - bar.n)
-        bar.set_postfix_str(f"{len([i for i in progress.finished if i in progress.jobs])}/{total} done; now {', '.join(progress.running) or 'nothing'}")
+        bar.set_description_str(f"{len([i for i in progress.finished if i in progress.jobs])}/{total} done; now {', '.join(progress.running) or 'nothing'}")
     process.wait()
     return lines
+
+# %% ../nbs/13_running.ipynb #d80b51e1
+def fault_of_arguments(
+    arguments:list, # Arguments of Snakemake
+)->str: # What is wrong with their numbers; nothing if they can be used
+    "Say which number of a command line cannot be worked with."
+    given = dict(zip(arguments, arguments[1:])) | dict(x.split("=", 1) for x in arguments if "=" in x)
+    for name,variable,least in (("--cores","JOBS",1), ("n_seeds","N_SEEDS",2)):
+        value = given.get(name, str(least))
+        if value != "all" and not (value.isdecimal() and int(value) >= least): return f"{variable} must be a whole number of at least {least}; got {value!r}"
+    return ""
 
 # %% ../nbs/13_running.ipynb #bd0e614c
 def engine(
@@ -160,6 +171,7 @@ def engine(
     lock:str|Path="results/.work/lock", # File of the lock
 )->int: # Exit code
     "Run a target of the Snakefile, alone in this folder, with progress."
+    if fault := fault_of_arguments(arguments): print(fault, file=sys.stderr); return 2
     with alone(Path(lock)) as file:
         plan = Progress()
         dry = start_snakemake([*arguments, "--dry-run", "--", target], file)
@@ -170,8 +182,8 @@ def engine(
         if dry.wait(): print("".join(said[-30:]), file=sys.stderr); return dry.returncode
         if not plan.jobs: print(f"{target}: nothing to do"); return 0
         begin = time.time()
-        layout = "{desc} {percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
-        with tqdm(total=plan.total, desc=target, bar_format=layout, disable=None) as bar:
+        layout = target + " {percentage:3.0f}%|{bar}| {desc} [{elapsed}<{remaining}]"
+        with tqdm(total=plan.total, desc=f"0/{len(plan.jobs)} done", bar_format=layout, disable=None) as bar:
             run = start_snakemake([*arguments, "--", target], file)
             lines = follow(run, bar, len(plan.jobs))
         if run.returncode: report_failures(lines)
@@ -191,7 +203,7 @@ def report_failures(
 # %% ../nbs/13_running.ipynb #6c794101
 if __name__ == "__main__" and "__file__" in globals():
     match sys.argv[1:]:
-        case ["notebook", notebook, output, *pairs]:
+        case ["notebook", notebook, output, *pairs] if all("=" in pair for pair in pairs):
             watch_parent()
             run_notebook(notebook, output, {name: read_value(value) for name,value in (pair.split("=", 1) for pair in pairs)})
         case ["engine", target, *arguments]: sys.exit(engine(target, arguments))

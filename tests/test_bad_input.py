@@ -8,7 +8,7 @@ from ltf_nb.comparison import best_constant
 from ltf_nb.dynamics import U_DEFAULT, check_payoffs, trajectory
 from ltf_nb.env import ENV_ID, LongTermFairnessEnv, LongTermFairnessVectorEnv, Problem, transition
 from ltf_nb.evaluation import ask, phase_portrait, regret, rollout
-from ltf_nb.experiments import check_parameters, profile_folder
+from ltf_nb.experiments import Cell, check_parameters, profile_folder
 from ltf_nb.metrics import disparity, loss, loss_weights
 from ltf_nb.plotting import draw_flow, flow_row, save_figure
 from ltf_nb.policies import ConstantPolicy, GreedyPolicy, RaiseThenHold, UniformPolicy
@@ -41,6 +41,18 @@ class Wrong:
 
     def act(self, q, rng, h=None):
         return self.answer
+
+
+class Shares:
+    "A population with given shares."
+
+    n_groups = 2
+
+    def __init__(self, share):
+        self.share = share
+
+    def accept(self, q, a):
+        return np.full((*np.shape(q), 2), 0.5)
 
 
 CASES = {
@@ -77,16 +89,29 @@ CASES = {
     "a loss that is no name": (lambda: Problem(loss=1), "unknown loss 1; known"),
     "an unknown population": (lambda: LongTermFairnessEnv(population="credit"), "unknown population 'credit'; known: gaussian, adult"),
     "no population": (lambda: Problem(population=3), "population must be one of gaussian, adult or have n_groups"),
+    "a class for a population": (lambda: Problem(GaussianPopulation), r"an object, not a class; got GaussianPopulation without \(\)"),
+    "shares of a population": (lambda: Problem(Shares([0.8, 0.8])), r"share of the population must sum to 1; got \[0.8, 0.8\]"),
+    "shares of other groups": (lambda: Problem(Shares([0.2, 0.3, 0.5])), "share has 3 groups"),
+    "a greedy policy without a slope": (lambda: GreedyPolicy(Shares([0.5, 0.5])), r"population must have accept_slope\(q, a\).*Shares has none"),
+    "a greedy policy of an unknown population": (lambda: GreedyPolicy("credit"), "unknown population 'credit'; known: gaussian, adult"),
+    "a plan for an unknown population": (lambda: RaiseThenHold("credit"), "unknown population 'credit'; known: gaussian, adult"),
     "an unknown reward": (lambda: Problem(reward="sum"), "unknown reward 'sum'; known: plain, lagrangian"),
     "horizon 0": (lambda: LongTermFairnessEnv(horizon=0), "horizon must be a whole number of at least 1; got 0"),
     "half a step": (lambda: Problem(horizon=2.5), "horizon must be a whole number of at least 1; got 2.5"),
+    "horizon None": (lambda: gymnasium.make(ENV_ID, horizon=None), "horizon must be a whole number of at least 1; got None"),
+    "horizon a text": (lambda: gymnasium.make(ENV_ID, horizon="100"), "horizon must be a whole number of at least 1; got '100'"),
+    "horizon NaN": (lambda: Problem(horizon=np.nan), "horizon must be a whole number of at least 1; got nan"),
+    "horizon infinite": (lambda: rollout(UniformPolicy(), HALF, gaussian, horizon=np.inf), "horizon must be a whole number of at least 1; got inf"),
     "a floor of one half": (lambda: Problem(q_min=0.5), r"q_min must lie in \[0, 0.5\); got 0.5"),
     "a negative floor": (lambda: transition(HALF, HALF, gaussian, q_min=-1e-3), r"q_min must lie in \[0, 0.5\); got -0.001"),
     "a start outside": (lambda: Problem(start=[0.5, 2]), r"start must lie in \[0, 1\]; got 2.0"),
     "a start of other groups": (lambda: LongTermFairnessEnv(start=[0.5] * 3), "start has 3 groups"),
+    "a batch of starts": (lambda: LongTermFairnessEnv(start=RATES), r"start must have shape \(2,\); got \(2, 2\)"),
     "an action outside": (lambda: stepped([0.5, 2]), r"a must lie in \[0, 1\]; got 2.0"),
     "an action of other groups": (lambda: stepped([0.5]), "a has 1 groups"),
+    "a batch of actions": (lambda: stepped([HALF]), r"action must have shape \(2,\); got \(1, 2\)"),
     "no environment in a batch": (lambda: LongTermFairnessVectorEnv(0), "num_envs must be a whole number of at least 1; got 0"),
+    "no number of environments": (lambda: LongTermFairnessVectorEnv("3"), "num_envs must be a whole number of at least 1; got '3'"),
     "actions of another batch": (lambda: stepped_batch(np.full((2, 2), 0.5)), r"actions must have shape \(3, 2\); got \(2, 2\)"),
     "no render mode": (lambda: LongTermFairnessEnv(render_mode="human"), "render_mode must be None; got 'human'"),
     "no steps": (lambda: trajectory(lambda q: q, HALF, 0), "n_steps must be at least 1; got 0"),
@@ -96,6 +121,9 @@ CASES = {
     "a policy with NaN": (lambda: rollout(Wrong([0.1, np.nan]), HALF, gaussian), r"Wrong .* got \[0.1, nan\] in state q = \[0.5, 0.5\] at h = 0"),
     "a policy out of range": (lambda: ask(Wrong(np.array([0.1, 1.5])), HALF, rng), r"got \[0.1, 1.5\] in state q = \[0.5, 0.5\]"),
     "a policy of another shape": (lambda: phase_portrait(Wrong(HALF), gaussian, n=3), r"Wrong must return one threshold for each group"),
+    "a policy by its name": (lambda: rollout("greedy", HALF, gaussian), r"policy must be an object with act\(q, rng, h\); got 'greedy'"),
+    "a class for a policy": (lambda: phase_portrait(UniformPolicy, gaussian, n=3), r"policy must be an object with act"),
+    "a seed for a generator": (lambda: rollout(UniformPolicy(), HALF, gaussian, rng=0), r"rng must be a generator, such as .*; got 0"),
     "starts of other groups": (lambda: rollout(UniformPolicy(), [0.5] * 3, gaussian), "q0 has 3 groups"),
     "a coarse grid": (lambda: phase_portrait(UniformPolicy(), gaussian, n=2), "n must be at least 3 grid points; got 2"),
     "no draws": (lambda: phase_portrait(UniformPolicy(), gaussian, draws=0), "draws must be at least 1; got 0"),
@@ -103,6 +131,7 @@ CASES = {
     "a negative multiplier": (lambda: best_constant(gaussian, nu=-1), "nu must not be negative; got -1"),
     "values of other episodes": (lambda: regret([1.0, 2.0], np.ones((3, 2)), 1.0), r"values must have shape \(2, 2\); got \(3, 2\)"),
     "a constant outside": (lambda: ConstantPolicy([0.5, -1]), r"a must lie in \[0, 1\]; got -1.0"),
+    "a constant of other groups": (lambda: rollout(ConstantPolicy([0.5] * 3), HALF, gaussian), "one for each of the 2 groups of q; got"),
     "a weight above 1": (lambda: GreedyPolicy(gaussian, disparity_weight=2), r"disparity_weight must lie in \[0, 1\]; got 2"),
     "no step": (lambda: GreedyPolicy(gaussian, step_size=0), "step_size must be positive; got 0"),
     "no iterations": (lambda: GreedyPolicy(gaussian, n_iterations=0), "n_iterations must be at least 1; got 0"),
@@ -112,6 +141,9 @@ CASES = {
     "titles of portraits": (lambda: flow_row(np.arange(3), [], ["one"]), "titles must have one entry for each of the 0 flows; got 1"),
     "a file format": (lambda: save_figure(None, "x", ("gif",)), "formats holds 'gif'; known formats are png, pdf, svg"),
     "a profile": (lambda: profile_folder("figures", "huge"), "unknown profile 'huge'; known: smoke, quick, paper"),
+    "no variant": (lambda: Cell("uniform", "gaussian", variant="dual"), "uniform has no variants; got 'dual'"),
+    "a variant that is no name": (lambda: Cell("greedy", "gaussian", variant=None), "unknown variant of greedy None; known: unconstrained"),
+    "a papermill parameter NaN": (lambda: check_parameters(["", "n: float = 1.", "# Parameters\nn = float('nan')", ""]), "n must be a plain value"),
     "a papermill parameter": (lambda: check_parameters(["", "n: int = 1", "# Parameters\nm = 1", ""]), "unknown parameter 'm'; known: n"),
 }
 

@@ -79,6 +79,7 @@ def test_cells_of_figures_and_claims_have_names():
     ((Cell("rtd3", "gaussian"), "huge"), "unknown profile 'huge'; known: smoke, quick, paper"),
     ((Cell("rtd3", "gaussian"), "smoke", -1), "seed must be a whole number of at least 0; got -1"),
     ((Cell("rtd3", "gaussian"), "smoke", 0.5), "seed must be a whole number of at least 0; got 0.5"),
+    (("rtd3-gaussian-tp-dp", "smoke"), "cell must be a Cell.*got 'rtd3-gaussian-tp-dp'"),
 ])
 def test_bad_requests_touch_nothing(tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):

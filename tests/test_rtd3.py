@@ -375,6 +375,7 @@ def test_policy_files_are_checked(harm, says, tmp_path):
 @pytest.mark.parametrize("arguments, says", [
     (dict(settings="default"), "unknown preset 'default'; known: ours, supplement, text"),
     (dict(steps=99), "steps must be at least one episode of 100; got 99"),
+    (dict(steps=400.5), "steps must be a whole number of at least 1; got 400.5"),
     (dict(steps=300), "steps must be more than learning_starts = 300, or nothing is learnt; got 300"),
     (dict(steps=140, population="adult", settings="supplement"), "steps must be at least one episode of 150; got 140"),
     (dict(population="credit"), "unknown population 'credit'"),

@@ -437,9 +437,11 @@ def retire(
     profile:str, # One of `PROFILES`
     results_dir:str|Path="results", # Folder of all results
 )->None:
-    "Set all results of a profile aside, so that they are computed from nothing, and say so in one line."
-    folders = sorted(profile_folder(results_dir, profile).glob("*-*/seed*"))
-    kept = {set_aside(folder, places(parse_cell(folder.parent.name), profile, int(folder.name[4:]), results_dir)[1]).parent for folder in folders}
+    "Set what the figures of a profile are drawn from aside, the results of seed 0, and drop unfinished work on them."
+    results = profile_folder(results_dir, profile)
+    for work in (results.parent/".work"/profile).glob("*-*/seed0"): shutil.rmtree(work)
+    folders = sorted(results.glob("*-*/seed0"))
+    kept = {set_aside(folder, places(parse_cell(folder.parent.name), profile, 0, results_dir)[1]).parent for folder in folders}
     print(f"{len(folders)} results of the profile {profile} set aside, to be computed anew" + "".join(f"; they are kept in {path}" for path in kept))
 
 # %% ../nbs/13_experiments.ipynb #280794a1

@@ -299,7 +299,7 @@ def fit_network(
     "Fit the network and its heads by stochastic gradient steps."
     import torch
     curve = np.zeros((epochs,2))
-    for epoch in (bar := tqdm(range(epochs), desc="network", leave=False, disable=None)):
+    for epoch in (bar := tqdm(range(epochs), desc="network of features", unit="epoch", leave=False, disable=None)):
         for batch in torch.from_numpy(rng.permutation(len(x))).split(batch_size):
             z = torch.nn.functional.linear(x[batch], *layers[0])
             for layer in layers[1:]: z = torch.nn.functional.linear(z.relu(), *layer)

@@ -358,7 +358,7 @@ def resume(
     if not np.array_equal(before, known): raise ValueError(f"{path} was written for another task or feature map than the one given")
     episodes = [Episode(**dict(zip(arrays, row))) for row in zip(*arrays.values())]
     points, none = cell_points(memory.settings.n_loci, memory.settings.quadrature, feature_map.n_groups), np.zeros(memory.width2[:,0].shape)
-    for e in tqdm(episodes, desc="replay", leave=False, disable=None):
+    for e in tqdm(episodes, desc="taking up earlier episodes", unit="episode", leave=False, disable=None):
         memory.add(np.array([feature_map(s[None], points) for s in e.s[:-1]]), none, feature_map(e.s[:-1], e.a), e.signal)
     for rng,state in zip(rngs, about["generators"]): rng.bit_generator.state = state
     memory.refresh()
@@ -398,7 +398,7 @@ def train_lucbfair(
         nu = dual_step(episodes[-1].nu, episodes[-1].value[1], settings, task.horizon) if episodes else settings.nu
         return LUCBFairPolicy(feature_map, memory.plan(nu), memory.Lam_inv, float(nu), settings.n_loci, settings.bonus_scale, settings.sharpness, settings.quadrature)
     policy = next_policy()
-    with tqdm(total=settings.n_episodes, initial=len(episodes), desc="L-UCBFair", disable=None) as bar:
+    with tqdm(total=settings.n_episodes, initial=len(episodes), desc="L-UCBFair", unit="episode", disable=None) as bar:
         while len(episodes) < settings.n_episodes:
             episode,phi,width2 = play(task, policy, *rngs)
             memory.add(phi, width2, check_features(feature_map(episode.s[:-1], episode.a)), episode.signal)

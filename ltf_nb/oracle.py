@@ -236,7 +236,7 @@ def plan(
     "Run the dynamic programme from the last step to the first."
     if tables is None: tables = list(grid_tables(problem, grid_rates(n_states, problem.q_min), choices, n_states))
     V = np.zeros((problem.horizon+1,n_states,n_states,2))
-    for h in tqdm(range(problem.horizon)[::-1], desc=f"optimum, nu={nu:.4g}", leave=False, disable=None):
+    for h in tqdm(range(problem.horizon)[::-1], desc=f"optimum, nu={nu:.4g}", unit="step", leave=False, disable=None):
         V[h] = look_ahead(tables, V[h+1], nu, choices)[1].reshape(V[h].shape)
     return PlannedPolicy(problem, choices, nu, V)
 

@@ -349,7 +349,7 @@ def train_pooled(
     identity = describe(problem, settings, learner)
     if checkpoint is not None and Path(checkpoint).exists(): load_learner(learner, identity, checkpoint)
     if len(learner.records) > n_episodes: raise ValueError(f"n_episodes must be at least the {len(learner.records)} episodes in {checkpoint}; got {n_episodes}")
-    with threadpool_limits(1), tqdm(total=n_episodes, initial=len(learner.records), desc="pooled", disable=None) as bar:
+    with threadpool_limits(1), tqdm(total=n_episodes, initial=len(learner.records), desc="pooled variant", unit="episode", disable=None) as bar:
         while len(learner.records) < n_episodes:
             run_episode(learner, problem)
             loss, disparity, *_ = np.mean(learner.records[-20:], axis=0)

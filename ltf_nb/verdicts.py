@@ -48,7 +48,7 @@ def measure_seeds(
     seeded, runs = set(seeded_cells(profile)), [load_or_run(Cell("lucbfair", "gaussian"), profile, seed, results_dir) for seed in range(n_seeds)]
     about = {"profile": profile, "n": n_seeds, "versions": VERSIONS, "spread": max(flow_distance(runs[i], runs[j]) for i in range(n_seeds) for j in range(i))}
     found = {}
-    for claim in tqdm(CLAIMS.values(), desc="claims", disable=None):
+    for claim in tqdm(CLAIMS.values(), desc="claims", unit="claim", disable=None):
         first,*others = (Source(profile, seed, results_dir, about) for seed in range(n_seeds))
         measured = [claim.measure(first)]
         if claim.headline and first.asked <= seeded: measured += [claim.measure(source) for source in others]

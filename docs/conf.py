@@ -1,5 +1,9 @@
 """Sphinx over the notebooks, as docs/stage.py lays them out. `make site` builds it."""
+import re
 from pathlib import Path
+
+from pygments.formatters import HtmlFormatter
+from sphinx.highlighting import PygmentsBridge
 
 project = "Long-Term Fairness with Unknown Dynamics"
 author = "the ltf_nb authors"
@@ -28,7 +32,7 @@ html_theme = "sphinx_book_theme"
 html_title = project
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_js_files = ["phone.js"]
+html_js_files = ["phone.js", "formulas.js", "excerpts.js"]
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sphinx = False
@@ -43,6 +47,22 @@ html_theme_options = {
 }
 html_context = {"default_mode": "auto"}
 mathjax_path = "mathjax/tex-chtml-full.js"  # with its fonts beside it: no request leaves the site
+
+
+class HangingFormatter(HtmlFormatter):
+    "Code in which a line that is too long goes on under its own indentation; site.css does the rest."
+
+    def wrap(self, source):
+        return super().wrap(self.lines(source))
+
+    def lines(self, source):
+        for is_code, text in source:
+            plain = re.sub(r"<[^>]*>", "", text)
+            indent = len(plain) - len(plain.lstrip(" "))
+            yield is_code, f'<span class="code-line" style="--indent: {indent}ch">{text}</span>' if is_code else text
+
+
+PygmentsBridge.html_formatter = HangingFormatter
 
 
 def paper_numbers(app, env):

@@ -93,7 +93,7 @@
     ctx.fillText("qualification rate, group 1", box.x + box.size / 2, box.y + box.size + 32);
     ctx.textAlign = "right";
     for (const t of [0, 0.5, 1]) ctx.fillText(String(t), box.x - 5, at([0, t])[1] + 4);
-    ctx.save(); ctx.translate(12, box.y + box.size / 2); ctx.rotate(-Math.PI / 2); ctx.textAlign = "center"; ctx.fillText("group 2", 0, 0); ctx.restore();
+    ctx.save(); ctx.translate(12, box.y + box.size / 2); ctx.rotate(-Math.PI / 2); ctx.textAlign = "center"; ctx.fillText("qualification rate, group 2", 0, 0); ctx.restore();
   }
 
   function drawCurves(path) {

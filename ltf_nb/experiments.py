@@ -84,11 +84,17 @@ FIGURE_CELLS = {
     "fig01": cells_of((*YARDSTICKS,"greedy","lucbfair","lucbfair_pooled"), "gaussian", TP[:1]) + [Cell("lucbfair", "gaussian", variant="dual")],
     "fig02": cells_of((*YARDSTICKS,*LEARNERS), "adult", TP[:1]),
     "fig03": cells_of(("uniform","lucbfair","lucbfair_pooled"), "gaussian", TP[:1]) + [Cell("lucbfair", "gaussian", variant="dual")],
-    "fig04": cells_of((*YARDSTICKS,*LEARNERS), "gaussian", (("zero_one","qr"),)), "fig05": [], "fig06": [],
-    "fig07": cells_of((*YARDSTICKS,*LEARNERS), "gaussian", TP), "fig08": cells_of((*YARDSTICKS,*LEARNERS), "adult", TP),
-    "fig09": cells_of((*YARDSTICKS,"greedy","rtd3"), "gaussian", TP_TN), "fig10": cells_of((*YARDSTICKS,"greedy","rtd3"), "adult", TP_TN),
-    "fig11": cells_of(("uniform","lucbfair","lucbfair_pooled"), "gaussian", TP), "fig12": cells_of(("uniform","lucbfair","lucbfair_pooled"), "adult", TP),
-    "fig13": cells_of(("uniform","optimum","rtd3"), "adult", TP), "fig14": cells_of(("uniform","optimum","rtd3"), "adult", TP_TN),
+    "fig04": cells_of((*YARDSTICKS,*LEARNERS), "gaussian", (("zero_one","qr"),)),
+    "fig05": [],
+    "fig06": [],
+    "fig07": cells_of((*YARDSTICKS,*LEARNERS), "gaussian", TP),
+    "fig08": cells_of((*YARDSTICKS,*LEARNERS), "adult", TP),
+    "fig09": cells_of((*YARDSTICKS,"greedy","rtd3"), "gaussian", TP_TN),
+    "fig10": cells_of((*YARDSTICKS,"greedy","rtd3"), "adult", TP_TN),
+    "fig11": cells_of(("uniform","lucbfair","lucbfair_pooled"), "gaussian", TP),
+    "fig12": cells_of(("uniform","lucbfair","lucbfair_pooled"), "adult", TP),
+    "fig13": cells_of(("uniform","optimum","rtd3"), "adult", TP),
+    "fig14": cells_of(("uniform","optimum","rtd3"), "adult", TP_TN),
     "fig15": cells_of(("optimum","lucbfair","lucbfair_pooled"), "gaussian", TP[:1]) + [Cell("greedy", "gaussian", variant="unconstrained")]}
 
 # %% ../nbs/13_experiments.ipynb #84531181

@@ -15,6 +15,8 @@ exclude_patterns = ["_build", "jupyter_execute", "**.ipynb_checkpoints", "files"
 
 nb_execution_mode = "off"  # the notebooks are committed with their outputs
 nb_ipywidgets_js = {}  # nothing is loaded from elsewhere
+nb_code_prompt_show = "Show imports"  # nothing else is folded
+nb_code_prompt_hide = "Hide imports"
 nb_merge_streams = True
 nb_render_markdown_format = "myst"
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "dollarmath", "fieldlist"]

@@ -20,6 +20,7 @@ GROUP_DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
 STYLE = {
     "figure.dpi": 100, "savefig.dpi": 300, "figure.constrained_layout.use": True, "legend.frameon": False,
     "axes.spines.top": False, "axes.spines.right": False, "pdf.fonttype": 42, "svg.hashsalt": "ltf_nb",
+    "path.simplify": False, # which points of a line can be left out hangs on last bits, and those differ between processors
 }
 
 # %% ../nbs/00_plotting.ipynb #b104e647

@@ -13,6 +13,7 @@ from execnb.nbio import read_nb
 from nbdev.clean import clean_nb
 
 from ltf_nb.experiments import assigned
+from ltf_nb.verdicts import count_verdicts
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = sorted((ROOT / "nbs").glob("*.ipynb"))
@@ -98,6 +99,11 @@ def test_readme_is_generated_from_the_index(tmp_path):
     out = tmp_path / "README.md"
     subprocess.run(["make", "--silent", "-C", ROOT, "readme", f"README={out}"], check=True)
     assert out.read_text() == (ROOT / "README.md").read_text(), "run make readme"
+
+
+def test_readme_counts_the_verdicts_that_are_kept():
+    counted = count_verdicts(json.loads((ROOT / "figures/paper/claims.json").read_text()))
+    assert (ROOT / "README.md").read_text().count(counted) == 2  # in the opening and above the table
 
 
 def test_lock_is_exact():

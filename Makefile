@@ -35,7 +35,7 @@ figures: env ## draw the figures and judge the claims (PROFILE=smoke|quick|paper
 	$(if $(RETRAIN),$(BIN)/python -c 'from ltf_nb.experiments import retire; retire("$(PROFILE)")')
 	$(ENGINE) figures $(CONFIG)
 
-claims: env ## judge the claims, with the headline cells on N_SEEDS=5 seeds (PROFILE=paper: those of figs 1, 2 and 4)
+claims: env ## judge the claims, with the headline cells on N_SEEDS=5 seeds (PROFILE=paper: figs 1, 2 and 4)
 	$(ENGINE) claims $(CONFIG) n_seeds=$(N_SEEDS)
 
 studies: env ## run the studies beyond the paper

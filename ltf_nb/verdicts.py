@@ -31,7 +31,7 @@ def seeded_cells(
     profile:str, # One of `PROFILES`
 )->list: # Cells
     "List the cells that are computed on several seeds."
-    main = {cell for figure in ("fig01","fig02","fig04") for cell in FIGURE_CELLS[figure]}
+    main = {cell for figure in ("fig01","fig02","fig04") for cell in FIGURE_CELLS[figure]} | {Cell("rtd3", "gaussian")}
     return [cell for cell in HEADLINE_CELLS if check_profile(profile) != "paper" or cell in main]
 
 # %% ../nbs/15_verdicts.ipynb #ver00004

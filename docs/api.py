@@ -61,8 +61,18 @@ def fields(obj, node) -> list:
         if text:
             lines.append(f":param {name}: {one_line(text)}")
             if parameter.annotation is not None:
-                lines.append(f":type {name}: {ast.unparse(parameter.annotation)}")
+                lines.append(f":type {name}: {typed(parameter.annotation, obj)}")
     return lines + ([f":returns: {one_line(texts['return'])}"] if texts.get("return") else [])
+
+
+def typed(annotation, obj) -> str:
+    "A type as written, its classes of this package by their full names, since two modules may use the same short one."
+    known = vars(importlib.import_module(obj.__module__))
+
+    def full(match):
+        found = known.get(match[0])
+        return f"~{found.__module__}.{found.__name__}" if inspect.isclass(found) and found.__module__.startswith(f"{PACKAGE}.") else match[0]
+    return re.sub(r"(?<![\w.])[A-Za-z_]\w*(?![\w.])", full, ast.unparse(annotation))
 
 
 def one_line(text: str) -> str:

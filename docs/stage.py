@@ -21,7 +21,7 @@ import api  # noqa: E402
 PARTS = {
     "The model": ("dynamics", "populations", "adult", "metrics", "env"),
     "Yardsticks": ("policies", "oracle"),
-    "Learners": ("features", "theory", "lucbfair", "pooled", "rtd3"),
+    "Learners": ("features", "theory", "lsvi", "lucbfair", "pooled", "rtd3"),
     "Judging": ("evaluation", "comparison", "measures", "claims", "verdicts"),
 }
 APPENDIX = ("errata", "experiments", "plotting")

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.interpolate import RegularGridInterpolator
 from scipy.stats import DegenerateDataWarning, bootstrap
 
-from .dynamics import U_DEFAULT, check_payoffs, check_unit
+from .dynamics import U_DEFAULT, check_payoffs, check_unit, make_rng
 from .env import Problem, advance
 from .plotting import flow_row
 from .policies import Policy
@@ -30,7 +30,7 @@ def ask(
 )->np.ndarray: # Thresholds, shape of `q`
     "Ask a policy for thresholds and check the answer."
     if isinstance(policy, type) or not hasattr(policy, "act"): raise ValueError(f"policy must be an object with act(q, rng, h); got {policy!r}")
-    if not isinstance(rng, np.random.Generator|None): raise ValueError(f"rng must be a generator, such as np.random.default_rng(0); got {rng!r}")
+    if rng is not None: make_rng(rng)
     a = np.asarray(policy.act(q, rng, h))
     name = type(policy).__name__
     if a.shape != q.shape: raise ValueError(f"{name} must return one threshold for each group, shape {q.shape}; got shape {a.shape}")
@@ -67,7 +67,7 @@ def rollout(
 )->Rollout: # Losses, disparities, states and thresholds over time
     "Let a policy act on a batch of populations for one episode."
     problem = Problem(population, loss, disparity, horizon, U=U, q_min=q_min)
-    rng = np.random.default_rng(0) if rng is None else rng
+    rng = make_rng(rng)
     q, steps = np.clip(check_unit("q0", q0, problem.population.n_groups), q_min, 1-q_min), []
     for h in range(problem.horizon):
         a = ask(policy, q, rng, h)
@@ -83,7 +83,7 @@ def uniform_starts(
     n_groups:int=2, # Number of groups
 )->np.ndarray: # States, shape (n, n_groups)
     "Draw start states uniformly from [0.01, 0.99], as the environment does."
-    return rng.uniform(.01, .99, (n,n_groups))
+    return make_rng(rng).uniform(.01, .99, (n,n_groups))
 
 # %% ../nbs/07_evaluation.ipynb #29cd2f9b
 def interval(
@@ -130,7 +130,7 @@ def phase_portrait(
     if problem.population.n_groups != 2: raise ValueError(f"population must have 2 groups for a portrait; got {problem.population.n_groups}")
     x = np.linspace(.01, .99, n)
     q = np.broadcast_to(np.stack(np.meshgrid(x, x, indexing="ij"), -1), (draws,n,n,2))
-    a = ask(policy, q, np.random.default_rng(0) if rng is None else rng, h)
+    a = ask(policy, q, make_rng(rng), h)
     q_next,_,L,D = problem.step(q, a, 1)
     return Portrait(x, (q_next-q).mean(0), D.mean(0), L.mean(0), np.square(q_next[...,0]-q_next[...,1]).mean(0)/2, a.mean(0))
 

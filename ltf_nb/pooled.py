@@ -22,12 +22,11 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from .dynamics import check_unit
+from .dynamics import check_unit, make_rng
 from .env import Problem
 from .evaluation import Rollout, rollout
-from .features import GroupwiseHatFeatures, cells_per_axis, check_count, draw_in_cell, grid_loci, hat, outer, softmax_over_loci, unit_rate
+from .features import GroupwiseHatFeatures, cells_per_axis, check_count, check_positive, draw_in_cell, grid_loci, hat, outer, softmax_over_loci, unit_rate
 from .policies import load_arrays, save_arrays
-from .theory import check_positive
 
 # %% ../nbs/11_pooled.ipynb #5eb3aa3e
 @dataclass(frozen=True)
@@ -345,7 +344,7 @@ def train_pooled(
 )->PooledResult: # Policy and curves
     "Let the pooled variant learn for some episodes."
     check_count("n_episodes", n_episodes, 1), check_count("every", every, 1), check_learnable(problem, settings)
-    with threadpool_limits(1): learner = begin(problem, settings, np.random.default_rng(0) if rng is None else rng)
+    with threadpool_limits(1): learner = begin(problem, settings, make_rng(rng))
     identity = describe(problem, settings, learner)
     if checkpoint is not None and Path(checkpoint).exists(): load_learner(learner, identity, checkpoint)
     if len(learner.records) > n_episodes: raise ValueError(f"n_episodes must be at least the {len(learner.records)} episodes in {checkpoint}; got {n_episodes}")

@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from tqdm import tqdm
 
 from .adult import AdultPopulation
-from .dynamics import U_DEFAULT, check_name, check_unit
+from .dynamics import U_DEFAULT, check_name, check_unit, make_rng
 from .env import LongTermFairnessEnv, check_whole
 from .policies import load_arrays, save_arrays
 from .populations import Population
@@ -448,7 +448,7 @@ def train(
     if steps < env.horizon: raise ValueError(f"steps must be at least one episode of {env.horizon}; got {steps}")
     if steps <= env.settings.learning_starts: raise ValueError(f"steps must be more than learning_starts = {env.settings.learning_starts}, or nothing is learnt; got {steps}")
     if interval < 1: raise ValueError(f"interval must be at least 1; got {interval}")
-    rng = np.random.default_rng(0) if rng is None else rng
+    rng = make_rng(rng)
     config, total = run_config(env, steps, rng), -(-steps//env.horizon)*env.horizon
     with fast_torch():
         learner = make_learner(env, total, rng)

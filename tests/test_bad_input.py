@@ -7,12 +7,16 @@ from ltf_nb.adult import AdultPopulation
 from ltf_nb.comparison import best_constant
 from ltf_nb.dynamics import U_DEFAULT, check_payoffs, trajectory
 from ltf_nb.env import ENV_ID, LongTermFairnessEnv, LongTermFairnessVectorEnv, Problem, transition
-from ltf_nb.evaluation import ask, phase_portrait, regret, rollout
+from ltf_nb.evaluation import ask, phase_portrait, regret, rollout, uniform_starts
 from ltf_nb.experiments import Cell, check_parameters, profile_folder
+from ltf_nb.features import HatFeatures, train_network_features
+from ltf_nb.lucbfair import PopulationTask, train_lucbfair
 from ltf_nb.metrics import disparity, loss, loss_weights
 from ltf_nb.plotting import draw_flow, flow_row, save_figure
 from ltf_nb.policies import ConstantPolicy, GreedyPolicy, RaiseThenHold, UniformPolicy
+from ltf_nb.pooled import train_pooled
 from ltf_nb.populations import GaussianPopulation, bayes_threshold, density, sample_gaussian
+from ltf_nb.rtd3 import train
 
 HALF = np.array([0.5, 0.5])
 RATES = np.full((2, 2), 0.5)
@@ -56,6 +60,8 @@ class Shares:
 
 
 CASES = {
+    "a kernel of no population": (lambda: transition(HALF, HALF, "credit"), "unknown population 'credit'; known: gaussian, adult"),
+    "a class for a kernel": (lambda: transition(HALF, HALF, GaussianPopulation), "population must be an object, not a class"),
     "payoffs with a zero": (lambda: transition(HALF, HALF, gaussian, U=[[0, 5], [0.5, 1]]), "U must be positive"),
     "payoffs with a negative": (lambda: Problem(U=[[0.1, 5], [0.5, -1]]), "U must be positive"),
     "payoffs with NaN": (lambda: Problem(U=[[0.1, np.nan], [0.5, 1]]), "U must be positive and finite"),
@@ -124,6 +130,11 @@ CASES = {
     "a policy by its name": (lambda: rollout("greedy", HALF, gaussian), r"policy must be an object with act\(q, rng, h\); got 'greedy'"),
     "a class for a policy": (lambda: phase_portrait(UniformPolicy, gaussian, n=3), r"policy must be an object with act"),
     "a seed for a generator": (lambda: rollout(UniformPolicy(), HALF, gaussian, rng=0), r"rng must be a generator, such as .*; got 0"),
+    "a seed for L-UCBFair": (lambda: train_lucbfair(PopulationTask(Problem()), HatFeatures(), 0), r"rng must be a generator, such as .*; got 0"),
+    "a seed for the pooled variant": (lambda: train_pooled(Problem(), rng=0), r"rng must be a generator, such as .*; got 0"),
+    "a seed for R-TD3": (lambda: train(rng=0), r"rng must be a generator, such as .*; got 0"),
+    "a seed for features": (lambda: train_network_features("gaussian", "tp", "dp", 0), r"rng must be a generator, such as .*; got 0"),
+    "a seed for starts": (lambda: uniform_starts(3, 0), r"rng must be a generator, such as .*; got 0"),
     "starts of other groups": (lambda: rollout(UniformPolicy(), [0.5] * 3, gaussian), "q0 has 3 groups"),
     "a coarse grid": (lambda: phase_portrait(UniformPolicy(), gaussian, n=2), "n must be at least 3 grid points; got 2"),
     "no draws": (lambda: phase_portrait(UniformPolicy(), gaussian, draws=0), "draws must be at least 1; got 0"),

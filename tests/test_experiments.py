@@ -22,7 +22,7 @@ from ltf_nb.verdicts import HEADLINE_CELLS
 ROOT = Path(__file__).parent.parent
 MODEL = ("dynamics", "populations", "adult", "metrics", "env", "evaluation", "experiments")
 MODULES = {"model": MODEL, "greedy": ("policies",), "uniform": ("policies",), "optimum": ("oracle",),
-           "lucbfair": ("features", "theory", "lucbfair"), "lucbfair_pooled": ("features", "pooled"), "rtd3": ("rtd3",)}
+           "lucbfair": ("features", "theory", "lsvi", "lucbfair"), "lucbfair_pooled": ("features", "pooled"), "rtd3": ("rtd3",)}
 SMALL = [Cell(name, "adult" if name == "greedy" else "gaussian") for name in ("uniform", "greedy", "optimum", "lucbfair", "lucbfair_pooled", "rtd3")]
 FILES = ["config.json", "curves.npz", "episodes.npz", "portrait.npz", "policy.json", "policy.safetensors", "provenance.json", "SHA256SUMS"]
 

@@ -23,18 +23,8 @@ from ltf_nb.features import (
     grid_loci,
     nearest_locus,
 )
-from ltf_nb.lucbfair import (
-    LUCBFairPolicy,
-    LUCBFairSettings,
-    Memory,
-    PopulationTask,
-    add_feature,
-    load_policy,
-    locus_values,
-    save_policy,
-    squared_width,
-    train_lucbfair,
-)
+from ltf_nb.lsvi import LUCBFairSettings, Memory, add_feature, locus_values, squared_width
+from ltf_nb.lucbfair import LUCBFairPolicy, PopulationTask, load_policy, save_policy, train_lucbfair
 from ltf_nb.populations import GaussianPopulation
 from ltf_nb.theory import make_linear_mdp
 

@@ -52,7 +52,7 @@ check: env export ## before a commit: export, tree, clean notebooks, lint, unit 
 
 test: check ## everything: check, then the notebooks' own checks and the slow tests
 	cd nbs && ../$(BIN)/nbdev_test --n_workers $(JOBS) --timing
-	$(BIN)/pytest -q -n $(JOBS) --dist loadgroup -m slow
+	$(BIN)/pytest -q -n $(JOBS) --dist loadfile -m slow
 
 export: env ## write ltf_nb/ from the notebooks
 	$(BIN)/nbdev_export

@@ -16,7 +16,7 @@ from ltf_nb.experiments import FIGURE_CELLS
 
 ROOT = Path(__file__).parent.parent
 FIGURES = sorted(p.stem for p in (ROOT / "nbs/figures").glob("fig*.ipynb"))
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("engine")]  # in one worker: the tests share one run
+pytestmark = pytest.mark.slow
 
 
 def copy_of_project(folder):

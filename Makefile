@@ -50,9 +50,10 @@ check: env export ## before a commit: export, tree, clean notebooks, lint, unit 
 	$(BIN)/codespell
 	$(BIN)/pytest -q -n $(JOBS) -m "not slow and not network"
 
+# A file's tests share one run, so they stay in one worker. A worker that dies is not replaced: xdist would wait for it for ever.
 test: check ## everything: check, then the notebooks' own checks and the slow tests
 	cd nbs && ../$(BIN)/nbdev_test --n_workers $(JOBS) --timing
-	$(BIN)/pytest -q -n $(JOBS) --dist loadfile -m slow
+	$(BIN)/pytest -q -n $(JOBS) --dist loadfile --max-worker-restart 0 -m slow
 
 export: env ## write ltf_nb/ from the notebooks
 	$(BIN)/nbdev_export

@@ -106,6 +106,22 @@ def test_readme_counts_the_verdicts_that_are_kept():
     assert (ROOT / "README.md").read_text().count(counted) == 2  # in the opening and above the table
 
 
+def test_a_test_that_waits_for_ever_fails(tmp_path):
+    "Also where it is a fixture that waits, and where the process that is waited for has started another."
+    conftest = (ROOT / "tests/conftest.py").read_text()
+    (tmp_path / "conftest.py").write_text(conftest.replace("PATIENCE = 1200", "PATIENCE = 2"))
+    (tmp_path / "test_waits.py").write_text("""
+import subprocess, pytest
+@pytest.fixture(scope="module")
+def answer(): return subprocess.run(["sh", "-c", "sleep 600; echo done"], capture_output=True, text=True)
+def test_waits(answer): assert answer.stdout == "done"
+def test_goes_on(): pass
+""")
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "test_waits has not ended in 2 seconds" in done.stdout and "sleep 600" in done.stdout
+    assert "1 failed, 1 passed" in done.stdout
+
+
 def test_lock_is_exact():
     lines = (ROOT / "requirements.lock").read_text().split()
     assert lines and all(line.count("==") == 1 and "+" not in line for line in lines)

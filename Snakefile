@@ -1,5 +1,6 @@
 # Orders the work: train a cell -> draw a figure -> judge the claims; and the studies. `make figures` calls it.
 # What is there is decided by the result files alone (ltf_nb.experiments), so this file only asks whether they are whole.
+import os
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ CLAIM_CELLS = sorted({cell for cells in FIGURE_CELLS.values() for cell in cells}
 EXPECTED = {"smoke": {"rtd3": 8, "lucbfair": 10, "lucbfair_pooled": 8, "notebook": 10},
             "quick": {"rtd3": 60, "lucbfair": 60, "lucbfair_pooled": 60, "notebook": 30},
             "paper": {"rtd3": 1100, "lucbfair": 400, "lucbfair_pooled": 120, "notebook": 60}}
+os.environ["SNAKEMAKE_PID"] = str(os.getpid())  # jobs end when this process does
 RUN = f"exec {sys.executable} -m ltf_nb.running notebook"
 
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,14 +27,16 @@ from tqdm import tqdm
 
 # %% ../nbs/13_running.ipynb #cb6144af
 def watch_parent(
+    parent:int=None, # Number of the parent's process; by default, of whatever is the parent now
     seconds:float=.5, # Time between two looks
 )->None:
     "End this process and its children as soon as its parent has died."
     import psutil
-    parent = os.getppid()
+    parent = parent or os.getppid()
     def watch():
         while os.getppid() == parent: time.sleep(seconds)
-        for child in psutil.Process().children(recursive=True): child.kill()
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess): child.kill() # it may have ended with the one before
         os._exit(1)
     threading.Thread(target=watch, daemon=True).start()
 
@@ -204,7 +206,7 @@ def report_failures(
 if __name__ == "__main__" and "__file__" in globals():
     match sys.argv[1:]:
         case ["notebook", notebook, output, *pairs] if all("=" in pair for pair in pairs):
-            watch_parent()
+            watch_parent(int(os.environ.get("SNAKEMAKE_PID", 0)))
             run_notebook(notebook, output, {name: read_value(value) for name,value in (pair.split("=", 1) for pair in pairs)})
         case ["engine", target, *arguments]: sys.exit(engine(target, arguments))
         case _: sys.exit("usage: python -m ltf_nb.running notebook IN OUT [name=value ...] | engine TARGET [snakemake arguments]")

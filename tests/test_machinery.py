@@ -117,7 +117,8 @@ def answer(): return subprocess.run(["sh", "-c", "sleep 600; echo done"], captur
 def test_waits(answer): assert answer.stdout == "done"
 def test_goes_on(): pass
 """)
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert "test_waits has not ended in 2 seconds" in done.stdout and "sleep 600" in done.stdout
     assert "1 failed, 1 passed" in done.stdout
 

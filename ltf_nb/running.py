@@ -17,6 +17,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -57,10 +58,13 @@ def run_notebook(
     "Execute a notebook; its output is whole or absent."
     import papermill
     from nbdev.clean import clean_nb
+    from traitlets.config import Config
     output = Path(output); output.parent.mkdir(parents=True, exist_ok=True)
     part = output.parent/f".{output.name}.part"
     try:
-        papermill.execute_notebook(notebook, part, parameters, cwd=".", progress_bar=False)
+        with tempfile.TemporaryDirectory() as sockets:
+            config = Config(KernelManager={"transport": "ipc", "connection_file": f"{sockets}/kernel.json"})
+            papermill.execute_notebook(notebook, part, parameters, cwd=".", progress_bar=False, config=config)
         nb = json.loads(part.read_text())
         clean_nb(nb, allowed_cell_metadata_keys=["tags"])
         for cell in nb["cells"]:

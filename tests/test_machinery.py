@@ -161,5 +161,6 @@ def test_figure_refuses_bad_parameters(tmp_path, name, value, message):
 @pytest.mark.slow
 @pytest.mark.parametrize("nb", sorted((ROOT / "nbs/studies").glob("*.ipynb")), **names)
 def test_study_runs(tmp_path, nb):
-    done = run_papermill(nb, tmp_path / "out.ipynb", ("profile", "smoke"))
+    command = [sys.executable, "-m", "ltf_nb.running", "notebook", nb, tmp_path / "out.ipynb", "profile=smoke"]  # as make studies does
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

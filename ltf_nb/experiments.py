@@ -6,15 +6,16 @@
 __all__ = ['VARIANTS', 'TRAINED', 'TP', 'TP_TN', 'YARDSTICKS', 'LEARNERS', 'FIGURE_CELLS', 'PROFILES', 'VERSIONS', 'TRAINERS',
            'NEEDED', 'Cell', 'parse_cell', 'cells_of', 'Size', 'check_profile', 'profile_folder', 'settings_of',
            'make_config', 'streams_of', 'train_lucbfair_cell', 'train_pooled_cell', 'train_rtd3_cell',
-           'checkpoint_file', 'save_cell_policy', 'load_cell_policy', 'shorten', 'evaluate_policy', 'Result', 'sums_of',
-           'fault_of', 'read_result', 'provenance', 'check_extras', 'run_cell', 'fault_of_work', 'locked', 'set_aside',
-           'places', 'is_done', 'load_or_run', 'retire', 'assigned', 'check_parameters']
+           'checkpoint_file', 'save_cell_policy', 'load_cell_policy', 'shorten', 'save_npz', 'evaluate_policy',
+           'Result', 'sums_of', 'fault_of', 'read_result', 'provenance', 'check_extras', 'run_cell', 'fault_of_work',
+           'locked', 'set_aside', 'places', 'is_done', 'load_or_run', 'retire', 'assigned', 'check_parameters']
 
 # %% ../nbs/13_experiments.ipynb #7e44cbe5
 import ast
 import errno
 import fcntl
 import hashlib
+import io
 import json
 import platform
 import shutil
@@ -224,7 +225,7 @@ def save_cell_policy(cell, policy, folder):
     if cell.algorithm == "rtd3": policy.save(folder)
     elif cell.algorithm == "lucbfair":
         from ltf_nb.lucbfair import save_policy
-        save_policy(replace(policy, Lam_inv=policy.Lam_inv.astype(np.float32)), folder) # half the size; what is judged is what was saved
+        save_policy(policy, folder)
     else:
         from ltf_nb.pooled import save_pooled
         save_pooled(policy, folder)
@@ -252,6 +253,18 @@ def shorten(
     "Round to few binary digits, so that files compress well."
     mantissa,exponent = np.frexp(np.asarray(x, dtype=np.float32))
     return np.ldexp(np.round(np.ldexp(mantissa, bits+1)), exponent-bits-1)
+
+# %% ../nbs/13_experiments.ipynb #5b0c7003
+def save_npz(
+    path:str|Path, # File to write
+    arrays:dict, # Name to array
+)->None:
+    "Write arrays as `np.load` reads them, compressed by LZMA: a quarter smaller than with `np.savez_compressed`."
+    with zipfile.ZipFile(path, "w") as file:
+        for name,x in arrays.items():
+            buffer = io.BytesIO()
+            np.lib.format.write_array(buffer, np.asarray(x), allow_pickle=False)
+            file.writestr(zipfile.ZipInfo(f"{name}.npy"), buffer.getvalue(), zipfile.ZIP_LZMA)
 
 # %% ../nbs/13_experiments.ipynb #f840f5e6
 def evaluate_policy(
@@ -364,7 +377,7 @@ def run_cell(
             policy, curves = TRAINERS[cell.algorithm](cell, settings_of(cell, size), size, streams, work)
             save_cell_policy(cell, policy, part)
         portraits, episodes = evaluate_policy(cell, load_cell_policy(cell, size, part), size, streams)
-    for name,arrays in (("curves",curves), ("portrait",portraits), ("episodes",episodes)): np.savez_compressed(part/f"{name}.npz", **arrays)
+    for name,arrays in (("curves",curves), ("portrait",portraits), ("episodes",episodes)): save_npz(part/f"{name}.npz", arrays)
     (part/"provenance.json").write_text(json.dumps(provenance(begin), indent=1) + "\n")
     (part/"SHA256SUMS").write_text(sums_of(part))
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Task', 'PopulationTask', 'dual_step', 'LUCBFairPolicy', 'Episode', 'play', 'check_run', 'fingerprint',
-           'save_checkpoint', 'stack', 'resume', 'Training', 'train_lucbfair', 'split_map', 'join_map', 'fold',
-           'unfold', 'save_policy', 'load_policy']
+           'save_checkpoint', 'stack', 'resume', 'Training', 'train_lucbfair', 'split_map', 'join_map', 'split_gram',
+           'join_gram', 'save_policy', 'load_policy']
 
 # %% ../nbs/11_lucbfair.ipynb #bd9c2e2d
 import json
@@ -258,20 +258,28 @@ def join_map(
     return getattr(feature_maps, check_name("feature map", about["kind"], kinds))(**about["plain"], **own, **lists)
 
 # %% ../nbs/11_lucbfair.ipynb #f01d0001
-def fold(
-    S:np.ndarray, # Symmetric matrices, shape (n, d, d)
-)->np.ndarray: # Their lower triangles, shape (n, d*(d+1)/2)
-    "Keep each entry of symmetric matrices once."
-    return S[(slice(None),*np.tril_indices(S.shape[-1]))]
+def split_gram(
+    Lam_inv:np.ndarray, # $\Lambda_h^{-1}$, shape (n, d, d)
+    tolerance:float=1e-12, # Largest error of a diagonal entry, as a fraction of $c$
+)->tuple: # $c$, and $B_h$, shape (n, d, rank)
+    "Take inverse Gram matrices apart into what no data leave and what the data took away."
+    n,d,_ = Lam_inv.shape
+    c = float(np.linalg.eigvalsh(Lam_inv).max())
+    rest, B = c*np.eye(d) - Lam_inv, np.zeros((n,d,d))
+    for k in range(d):
+        pivots = rest.diagonal(axis1=1, axis2=2)
+        if pivots.max() <= tolerance*c: return c, B[...,:k]
+        i = np.arange(n), pivots.argmax(1)
+        B[...,k] = rest[i]/np.sqrt(np.maximum(pivots[i], tolerance*c))[:,None]
+        rest = rest - B[...,k,None]*B[...,None,:,k]
+    return c, B
 
-def unfold(
-    x:np.ndarray, # Lower triangles, shape (n, d*(d+1)/2)
-)->np.ndarray: # Symmetric matrices, shape (n, d, d)
-    "Undo `fold`."
-    d = int((2*x.shape[-1])**.5)
-    S = np.zeros((len(x),d,d), x.dtype)
-    S[(slice(None),*np.tril_indices(d))] = x
-    return S + np.tril(S, -1).swapaxes(1, 2)
+def join_gram(
+    c:float, # $c$
+    B:np.ndarray, # $B_h$, shape (n, d, rank)
+)->np.ndarray: # $\Lambda_h^{-1}$, shape (n, d, d)
+    "Undo `split_gram`."
+    return c*np.eye(B.shape[1]) - B @ B.swapaxes(1, 2)
 
 # %% ../nbs/11_lucbfair.ipynb #265404a9
 def save_policy(
@@ -280,12 +288,13 @@ def save_policy(
 )->None:
     "Write a policy with its feature map."
     arrays, of_map = split_map(policy.feature_map)
-    about = {"algorithm": "lucbfair"} | {name: getattr(policy, name) for name in ("nu","n_loci","bonus_scale","sharpness","quadrature")} | {"feature_map": of_map}
-    save_arrays(folder, "policy", {"w": policy.w, "Lam_inv": fold(policy.Lam_inv)} | arrays, about)
+    c, B = split_gram(policy.Lam_inv)
+    about = {"algorithm": "lucbfair", "c": c} | {name: getattr(policy, name) for name in ("nu","n_loci","bonus_scale","sharpness","quadrature")} | {"feature_map": of_map}
+    save_arrays(folder, "policy", {"w": policy.w, "B": B} | arrays, about)
 
 def load_policy(
     folder:str|Path, # Folder that `save_policy` wrote to
 )->LUCBFairPolicy: # The policy
     "Read a policy back."
     arrays, about = load_arrays(folder, "policy", "lucbfair")
-    return LUCBFairPolicy(join_map(arrays, about["feature_map"]), arrays["w"], unfold(arrays["Lam_inv"]), *(about[name] for name in ("nu","n_loci","bonus_scale","sharpness","quadrature")))
+    return LUCBFairPolicy(join_map(arrays, about["feature_map"]), arrays["w"], join_gram(about["c"], arrays["B"]), *(about[name] for name in ("nu","n_loci","bonus_scale","sharpness","quadrature")))

@@ -24,7 +24,7 @@ from ltf_nb.features import (
     nearest_locus,
 )
 from ltf_nb.lsvi import LUCBFairSettings, Memory, add_feature, locus_values, squared_width
-from ltf_nb.lucbfair import LUCBFairPolicy, PopulationTask, load_policy, save_policy, train_lucbfair
+from ltf_nb.lucbfair import LUCBFairPolicy, PopulationTask, join_gram, load_policy, save_policy, split_gram, train_lucbfair
 from ltf_nb.populations import GaussianPopulation
 from ltf_nb.theory import make_linear_mdp
 
@@ -241,9 +241,24 @@ def test_a_policy_comes_back_from_its_files(tmp_path, name):
     read, states = load_policy(tmp_path), uniform_starts(50, np.random.default_rng(1))
     ours, theirs = (rollout(policy, states, "gaussian", horizon=3, rng=np.random.default_rng(2)) for policy in (run.policy, read))
     assert np.array_equal(ours.a, theirs.a)
+    np.testing.assert_allclose(read.Lam_inv, run.policy.Lam_inv, rtol=0, atol=1e-11)
     first = (tmp_path / "policy.safetensors").read_bytes()
-    save_policy(read, tmp_path)
+    save_policy(run.policy, tmp_path)
     assert (tmp_path / "policy.safetensors").read_bytes() == first  # and the bytes are stable
+
+
+@pytest.mark.parametrize("rank", [0, 1, 5, 12])
+def test_gram_matrices_of_any_rank_come_back(rank):
+    "Also where the steps of an episode saw different numbers of directions, and with any ridge."
+    x = np.random.default_rng(rank).normal(size=(3, 40, rank)) @ np.random.default_rng(9).normal(size=(rank, 12))
+    x[1, :, :4] = 0
+    for ridge in (1e-3, 1.0, 7.0):
+        L_inv = np.linalg.inv(np.linalg.cholesky(x.swapaxes(1, 2) @ x + ridge * np.eye(12)))
+        Lam_inv = L_inv.swapaxes(1, 2) @ L_inv
+        c, B = split_gram(Lam_inv)
+        np.testing.assert_allclose(c, 1 / ridge if rank < 12 else np.linalg.eigvalsh(Lam_inv).max(), rtol=1e-9)
+        assert B.shape == (3, 12, rank) or ridge < 1  # an inverse that is itself less exact takes more columns
+        np.testing.assert_allclose(join_gram(c, B), Lam_inv, rtol=0, atol=12e-12 * c)
 
 
 def test_damaged_policy_files_are_refused(tmp_path):

@@ -259,7 +259,7 @@ def save_npz(
     path:str|Path, # File to write
     arrays:dict, # Name to array
 )->None:
-    "Write arrays as `np.load` reads them, compressed by LZMA: a quarter smaller than with `np.savez_compressed`."
+    "Write named arrays, compressed by LZMA."
     with zipfile.ZipFile(path, "w") as file:
         for name,x in arrays.items():
             buffer = io.BytesIO()

@@ -262,7 +262,7 @@ def split_gram(
     Lam_inv:np.ndarray, # $\Lambda_h^{-1}$, shape (n, d, d)
     tolerance:float=1e-12, # Largest error of a diagonal entry, as a fraction of $c$
 )->tuple: # $c$, and $B_h$, shape (n, d, rank)
-    "Take inverse Gram matrices apart into what no data leave and what the data took away."
+    "Split inverse Gram matrices into a multiple of the identity and the columns that data take from it."
     n,d,_ = Lam_inv.shape
     c = float(np.linalg.eigvalsh(Lam_inv).max())
     rest, B = c*np.eye(d) - Lam_inv, np.zeros((n,d,d))

@@ -137,7 +137,7 @@ def profile_folder(
     return (root if (root/"settings.ini").is_file() else Path.cwd())/folder/profile
 
 # %% ../nbs/13_experiments.ipynb #e51fb339
-VERSIONS = {"model": 1, "greedy": 1, "uniform": 1, "optimum": 1, "lucbfair": 1, "lucbfair_pooled": 1, "rtd3": 1}
+VERSIONS = {"model": 1, "greedy": 1, "uniform": 1, "optimum": 1, "lucbfair": 2, "lucbfair_pooled": 1, "rtd3": 1}
 
 def settings_of(
     cell:Cell, # The cell

@@ -123,6 +123,17 @@ def test_goes_on(): pass
     assert "1 failed, 1 passed" in done.stdout
 
 
+def test_a_wait_for_an_orphan_ends_too(tmp_path):
+    "A process whose parent is gone is nobody's child, so it is not killed; it keeps a pipe open on which the test waits."
+    (tmp_path / "test_orphan.py").write_text("""
+import subprocess
+def test_orphan(): subprocess.run(["sh", "-c", "sleep 30 &"], capture_output=True)
+""")
+    command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "-o", "faulthandler_timeout=2", "-p", "no:cacheprovider", tmp_path]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20)
+    assert done.returncode != 0 and "Timeout (0:00:02)!" in done.stderr and "test_orphan.py" in done.stderr
+
+
 def test_lock_is_exact():
     lines = (ROOT / "requirements.lock").read_text().split()
     assert lines and all(line.count("==") == 1 and "+" not in line for line in lines)

@@ -21,10 +21,10 @@ from .experiments import FIGURE_CELLS, VERSIONS, Cell, check_profile, is_done, l
 from .measures import over_seeds, show
 
 # %% ../nbs/15_verdicts.ipynb #seeds000
-HEADLINE_CELLS = [*(Cell(name, "gaussian") for name in ("uniform","optimum","greedy","lucbfair","rtd3")), Cell("lucbfair", "gaussian", variant="dual"),
+HEADLINE_CELLS = [*(Cell(name, "gaussian") for name in ("uniform","optimum","greedy","lucbfair","lucbfair_pooled","rtd3")), Cell("lucbfair", "gaussian", variant="dual"),
                   Cell("greedy", "gaussian", variant="unconstrained"), Cell("rtd3", "gaussian", variant="constant"),
-                  *(Cell(name, "adult") for name in ("optimum","greedy","lucbfair","rtd3")),
-                  *(Cell(name, "gaussian", "zero_one", "qr") for name in ("optimum","greedy","lucbfair","rtd3"))]
+                  *(Cell(name, "adult") for name in ("optimum","greedy","lucbfair","lucbfair_pooled","rtd3")),
+                  *(Cell(name, "gaussian", "zero_one", "qr") for name in ("optimum","greedy","lucbfair","lucbfair_pooled","rtd3"))]
 
 # %% ../nbs/15_verdicts.ipynb #seeds004
 def seeded_cells(

@@ -33,6 +33,12 @@ def mark(cell, profile, seed):
     return f"results/.work/{profile}/trained/{cell}-seed{seed}"
 
 
+def drawn(profile, name):
+    """What a drawing leaves, beside its files. In a fresh clone it is missing, so that everything is drawn there: times of files
+    mean nothing after a checkout."""
+    return f"results/.work/{profile}/drawn/{name}"
+
+
 def look(cell, profile, seed):
     """Whether a result is there and can be used. One that is damaged or outdated is set aside now, before anything runs,
     and what was drawn from it goes too; a job on another machine only looks."""
@@ -45,8 +51,8 @@ def look(cell, profile, seed):
     if there and not usable:
         print(f"{cell}, seed {seed}, profile {profile} is set aside: damaged, or of another version; see results/.work/aside", file=sys.stderr)
     if there and not usable and seed == 0:
-        drawn = [path for name, cells in FIGURE_CELLS.items() if cell in cells for path in outputs_of(profile, FIGURES[name])]
-        for path in (*drawn, f"figures/{profile}/landing.png", f"figures/{profile}/claims.json"):
+        paths = [path for name, cells in FIGURE_CELLS.items() if cell in cells for path in outputs_of(profile, FIGURES[name])]
+        for path in (*paths, f"figures/{profile}/landing.png", f"figures/{profile}/claims.json"):
             Path(path).unlink(missing_ok=True)
     return usable
 
@@ -72,7 +78,7 @@ def minutes(what):
 localrules: figures, claims, studies
 
 rule figures:
-    input: [outputs_of(PROFILE, name)[1:] for name in FIGURES.values()], f"figures/{PROFILE}/landing.png", f"figures/{PROFILE}/claims.json"
+    input: [outputs_of(PROFILE, name)[1:] for name in FIGURES.values()], f"figures/{PROFILE}/landing.png", f"figures/{PROFILE}/claims.json", [drawn(PROFILE, name) for name in (*FIGURES.values(), "overview", "claims")]
 
 rule claims:
     input: f"figures/{PROFILE}/claims.json", [f"results/{PROFILE}/seeds.json"] if "n_seeds" in config else []
@@ -99,7 +105,8 @@ rule figure:
     output:
         "results/{profile}/notebooks/{name}.ipynb",
         report("figures/{profile}/{name}.png", category="Figures", labels={"figure": "{name}"}),
-        "figures/{profile}/{name}.pdf"
+        "figures/{profile}/{name}.pdf",
+        touch(drawn("{profile}", "{name}"))
     params: code=lambda w: LIBRARY + syntax_hash(f"nbs/figures/{w.name}.ipynb")
     log: "results/.work/{profile}/logs/{name}.log"
     wildcard_constraints: name=r"fig\d\d_\w+"
@@ -111,7 +118,7 @@ rule overview:
     input:
         ancient("nbs/runs/overview.ipynb"),
         lambda w: results_of(OVERVIEW_CELLS, w.profile)
-    output: report("figures/{profile}/landing.png", category="Overview"), "figures/{profile}/landing.pdf", "results/{profile}/notebooks/overview.ipynb"
+    output: report("figures/{profile}/landing.png", category="Overview"), "figures/{profile}/landing.pdf", "results/{profile}/notebooks/overview.ipynb", touch(drawn("{profile}", "overview"))
     params: code=LIBRARY + syntax_hash("nbs/runs/overview.ipynb")
     log: "results/.work/{profile}/logs/overview.log"
     threads: 1
@@ -124,7 +131,7 @@ rule judge:
         lambda w: [outputs_of(w.profile, name)[0] for name in FIGURES.values()],
         lambda w: results_of(CLAIM_CELLS, w.profile),
         [path for path in ("results/quick/seeds.json", "results/paper/seeds.json") if Path(path).exists() or ("n_seeds" in config and PROFILE in path)]
-    output: report("figures/{profile}/claims.json", category="Claims"), "results/{profile}/notebooks/claims.ipynb"
+    output: report("figures/{profile}/claims.json", category="Claims"), "results/{profile}/notebooks/claims.ipynb", touch(drawn("{profile}", "claims"))
     params: code=LIBRARY + syntax_hash("nbs/runs/claims.ipynb")
     log: "results/.work/{profile}/logs/claims.log"
     threads: 1

@@ -79,6 +79,19 @@ def test_second_run_has_nothing_to_do(whole):
     assert bytes_below(whole, "figures", "results/smoke") == before
 
 
+def test_a_fresh_clone_draws_everything_and_trains_nothing(whole, tmp_path):
+    "Although all files are there and of the same age, as in an archive."
+    folder = copy_of_project(tmp_path)
+    for part in ("figures", "results/smoke"):
+        shutil.copytree(whole / part, folder / part)
+    for path in folder.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    command = [sys.executable, "-m", "snakemake", "--nolock", "--dry-run", "--cores", "1", "--config", "profile=smoke", "--", "figures"]
+    plan = subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=True).stdout
+    jobs = {words[0]: int(words[1]) for line in plan.splitlines() if len(words := line.split()) == 2 and words[1].isdigit()}
+    assert jobs == {"figure": len(FIGURES), "overview": 1, "judge": 1, "figures": 1, "total": len(FIGURES) + 3}
+
+
 def test_one_job_at_a_time_killed_at_random_moments_gives_the_same_bytes(whole, tmp_path):
     "Also: nothing that was finished before a kill is computed again."
     folder, moments, kills = copy_of_project(tmp_path), random.Random(0), 0

@@ -9,7 +9,7 @@ __all__ = ['LOOKS', 'VARIANT_LOOKS', 'paired_rollouts', 'best_constant', 'look',
 # %% ../nbs/08_comparison.ipynb #cmp00002
 import numpy as np
 
-from .dynamics import U_DEFAULT, check_name
+from .dynamics import U_DEFAULT, check_name, make_rng
 from .env import make_population
 from .evaluation import AXES, SHADES, end_fractions, interval, phase_portrait, rollout, uniform_starts
 from .plotting import draw_dots, draw_flows, draw_quantiles
@@ -26,7 +26,7 @@ def paired_rollouts(
 )->dict: # Name to `Rollout`, all from the same start states
     "Run several policies from the same random starts."
     population = make_population(population)
-    starts, *streams = rng.spawn(1 + len(policies))
+    starts, *streams = make_rng(rng).spawn(1 + len(policies))
     q0 = uniform_starts(n_episodes, starts, population.n_groups)
     return {name: rollout(policy, q0, population, rng=stream, **problem) for (name,policy),stream in zip(policies.items(), streams)}
 
@@ -42,7 +42,7 @@ def best_constant(
     U:np.ndarray=U_DEFAULT, # Payoffs, shape (2, 2)
 )->ConstantPolicy: # The best common threshold
     "Find the common threshold with the least mean of loss plus `nu` times disparity."
-    if nu < 0: raise ValueError(f"nu must not be negative; got {nu}")
+    if not 0 <= nu < np.inf: raise ValueError(f"nu must lie in [0, inf); got {nu}")
     population = make_population(population)
     grid, starts = np.linspace(0, 1, n), uniform_starts(n_starts, np.random.default_rng(0), population.n_groups)
     class Grid:
@@ -77,6 +77,7 @@ def draw_panels(
     **bar, # Passed on to `fig.colorbar`: location, shrink, aspect
 )->np.ndarray: # The same axes
     "Draw portraits with the ends of episodes on one colour scale."
+    check_name("shade", shade, SHADES)
     titles, portraits, ends = zip(*panels)
     flows = [(*np.moveaxis(p.flow, -1, 0), getattr(p, shade)) for p in portraits]
     draw_flows(axes, portraits[0].x, flows, titles, labels, SHADES[shade] if shade_label is None else shade_label, density=density, **bar)

@@ -10,12 +10,13 @@ __all__ = ['SHADES', 'AXES', 'ask', 'Rollout', 'rollout', 'uniform_starts', 'int
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from scipy.interpolate import RegularGridInterpolator
 from scipy.stats import DegenerateDataWarning, bootstrap
 
-from .dynamics import U_DEFAULT, check_payoffs, check_unit, make_rng
+from .dynamics import U_DEFAULT, check_name, check_payoffs, check_unit, check_whole, make_rng
 from .env import Problem, advance
 from .plotting import flow_row
 from .policies import Policy
@@ -61,7 +62,7 @@ def rollout(
     loss:str="tp", # One of `LOSSES`
     disparity:str="dp", # One of `DISPARITIES`
     horizon:int=100, # Steps of an episode $H$
-    rng:np.random.Generator=None, # Source of the policy's randomness; seed 0 by default
+    rng:np.random.Generator=None, # Source of the policy's randomness: a stream of its own, not the one that drew the starts; seed 0 by default
     U:np.ndarray=U_DEFAULT, # Payoffs, shape (2, 2)
     q_min:float=1e-5, # Floor on each rate, and on one minus it
 )->Rollout: # Losses, disparities, states and thresholds over time
@@ -79,11 +80,11 @@ def rollout(
 # %% ../nbs/07_evaluation.ipynb #3f0c9394
 def uniform_starts(
     n:int, # Number of states
-    rng:np.random.Generator, # Source of randomness
+    rng:np.random.Generator, # Source of randomness: not a copy of the stream that a policy then draws from, or its thresholds follow the starts
     n_groups:int=2, # Number of groups
 )->np.ndarray: # States, shape (n, n_groups)
     "Draw start states uniformly from [0.01, 0.99], as the environment does."
-    return make_rng(rng).uniform(.01, .99, (n,n_groups))
+    return make_rng(rng).uniform(.01, .99, (check_whole("n", n),n_groups))
 
 # %% ../nbs/07_evaluation.ipynb #29cd2f9b
 def interval(
@@ -92,6 +93,7 @@ def interval(
 )->tuple: # Mean, lower end, upper end
     "Give a mean with its bootstrap interval."
     values = np.asarray(values, dtype=float)
+    if values.ndim != 1 or len(values) == 0: raise ValueError(f"values must have shape (n,) with at least one value; got shape {values.shape}")
     if len(values) < 2 or not np.ptp(values) > 0: return (float(values.mean()),)*3 # also where a value is not a number
     def ends_by(method): return bootstrap((values,), np.mean, confidence_level=level, rng=np.random.default_rng(0), method=method).confidence_interval
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
@@ -124,8 +126,7 @@ def phase_portrait(
     U:np.ndarray=U_DEFAULT, # Payoffs, shape (2, 2)
 )->Portrait: # The mean flow
     "Average the flow of a population under a policy over a grid of states."
-    if n < 3: raise ValueError(f"n must be at least 3 grid points; got {n}")
-    if draws < 1: raise ValueError(f"draws must be at least 1; got {draws}")
+    n, draws = check_whole("n", n, 3), check_whole("draws", draws)
     problem = Problem(population, loss, disparity, U=U)
     if problem.population.n_groups != 2: raise ValueError(f"population must have 2 groups for a portrait; got {problem.population.n_groups}")
     x = np.linspace(.01, .99, n)
@@ -145,6 +146,8 @@ def draw_portraits(
     width:float=2.4, # Width of one panel in inches
 )->tuple: # Figure and axes
     "Draw portraits side by side on one colour scale."
+    check_name("shade", shade, SHADES)
+    if not portraits: raise ValueError("portraits must hold at least one title and portrait; got none")
     flows = [(*np.moveaxis(p.flow, -1, 0), getattr(p, shade)) for p in portraits.values()]
     fig,axes = flow_row(next(iter(portraits.values())).x, flows, list(portraits), AXES, SHADES[shade], vmax, width)
     for ax in axes: ax.set(xlim=(0,1), ylim=(0,1))
@@ -186,6 +189,7 @@ def attractors(
     merge:float=.02, # Ends closer than this share an attractor
 )->list: # (state (2,), basin area) pairs, largest basin first
     "Follow the mean flow from many starts and group where they end."
+    if not merge > 0: raise ValueError(f"merge must be positive, or no end would be near itself; got {merge}")
     flow = RegularGridInterpolator((portrait.x,)*2, portrait.flow)
     side = np.linspace(portrait.x[0], portrait.x[-1], round(n_starts**.5))
     q = np.stack(np.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
@@ -205,6 +209,7 @@ def regret(
     "Accumulate regret and distortion over episodes, Eq. (8)."
     optimal, values = np.asarray(optimal, dtype=float), np.asarray(values, dtype=float)
     if values.shape != (*optimal.shape,2): raise ValueError(f"values must have shape {(*optimal.shape,2)}; got {values.shape}")
+    if not (isinstance(utility_target, Real) and np.isfinite(utility_target)): raise ValueError(f"utility_target must be a finite number; got {utility_target!r}")
     short = utility_target - values[...,1]
     return {"regret": np.cumsum(optimal - values[...,0], -1), "distortion": np.maximum(np.cumsum(short, -1), 0),
             "violation": np.cumsum(np.maximum(short, 0), -1)}

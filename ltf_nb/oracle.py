@@ -17,7 +17,7 @@ from fastcore.basics import patch
 from scipy.special import expit, logit
 from tqdm import tqdm
 
-from .dynamics import U_DEFAULT, check_unit, log_odds_shift
+from .dynamics import U_DEFAULT, check_unit, log_odds_shift, make_rng
 from .env import Problem
 from .metrics import DISPARITIES, LOSSES
 from .populations import Population
@@ -60,8 +60,9 @@ class Choices:
     def draw(self, choice, rng):
         "Thresholds for chosen blocks (..., 2): the node itself, or uniform in the block's interval"
         if len(self.weights) == 1: return self.nodes[choice]
+        if rng is None: raise ValueError("rng must be a generator, such as np.random.default_rng(0), where thresholds are drawn from cells; got None")
         m = len(self.nodes)//len(self.weights)
-        return (choice + rng.random(choice.shape))/m
+        return (choice + make_rng(rng).random(choice.shape))/m
 
 # %% ../nbs/08_oracle.ipynb #8c287ad6
 def make_choices(

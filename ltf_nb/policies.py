@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .dynamics import U_DEFAULT, check_name, check_payoffs, check_unit, log_odds_shift
+from .dynamics import U_DEFAULT, check_name, check_payoffs, check_unit, check_whole, log_odds_shift
 from .env import make_population
 from .metrics import DISPARITIES, disparity, loss, loss_weights
 from .populations import Population
@@ -31,7 +31,10 @@ class ConstantPolicy:
     "The same thresholds in every state."
     a:np.ndarray # Unit thresholds, shape (n_groups,), or one number for all groups
 
-    def __post_init__(self): object.__setattr__(self, "a", check_unit("a", np.atleast_1d(self.a)))
+    def __post_init__(self):
+        a = check_unit("a", np.atleast_1d(self.a))
+        if a.ndim > 1: raise ValueError(f"a must be one threshold or have shape (n_groups,); got shape {a.shape}")
+        object.__setattr__(self, "a", a)
 
     def act(self, q, rng=None, h=None):
         if self.a.shape[-1] not in (1, np.shape(q)[-1]): raise ValueError(f"a must be one threshold or one for each of the {np.shape(q)[-1]} groups of q; got {self.a.tolist()}")
@@ -91,7 +94,7 @@ class GreedyPolicy:
         if not hasattr(self.population, "accept_slope"): raise ValueError(f"population must have accept_slope(q, a), the derivative of accept by a, for a greedy policy; {type(self.population).__name__} has none")
         if not 0 <= self.disparity_weight <= 1: raise ValueError(f"disparity_weight must lie in [0, 1]; got {self.disparity_weight}")
         if not self.step_size > 0: raise ValueError(f"step_size must be positive; got {self.step_size}")
-        if self.n_iterations < 1: raise ValueError(f"n_iterations must be at least 1; got {self.n_iterations}")
+        object.__setattr__(self, "n_iterations", check_whole("n_iterations", self.n_iterations))
 
     def act(self, q, rng, h=None):
         q = check_unit("q", q, self.population.n_groups)
@@ -149,7 +152,7 @@ def save_arrays(
     from safetensors.numpy import save
     folder, arrays = Path(folder), {name: np.asarray(x, order="C") for name,x in sorted(arrays.items())}
     data, shapes = save(arrays), {name: list(x.shape) for name,x in arrays.items()}
-    text = json.dumps(about | {"shapes": shapes, "sha256": sha256(data).hexdigest()}, indent=1) + "\n"
+    text = json.dumps(about | {"shapes": shapes, "sha256": sha256(data).hexdigest()}, indent=1, default=lambda x: x.item()) + "\n" # numbers of numpy too
     folder.mkdir(parents=True, exist_ok=True)
     (folder/f"{stem}.safetensors").write_bytes(data), (folder/f"{stem}.json").write_text(text)
 

@@ -14,7 +14,7 @@ import numpy as np
 from fastcore.basics import patch
 from scipy.special import expit, logit, ndtr
 
-from .dynamics import check_unit
+from .dynamics import check_unit, check_whole, joint_shape
 
 # %% ../nbs/02_populations.ipynb #fb2d41b2
 class Population(Protocol):
@@ -37,8 +37,8 @@ class GaussianPopulation:
     share:np.ndarray=None # Group shares, shape (n_groups,); equal by default
 
     def __post_init__(self):
-        if self.n_groups < 2: raise ValueError(f"n_groups must be at least 2; got {self.n_groups}")
-        if not self.low < self.high: raise ValueError(f"low must be below high; got low={self.low}, high={self.high}")
+        object.__setattr__(self, "n_groups", check_whole("n_groups", self.n_groups, 2))
+        if not -np.inf < self.low < self.high < np.inf: raise ValueError(f"low must be below high, and both finite; got low={self.low}, high={self.high}")
         share = np.full(self.n_groups, 1/self.n_groups) if self.share is None else check_unit("share", self.share, self.n_groups)
         if abs(share.sum() - 1) > 1e-9: raise ValueError(f"share must sum to 1; got {share.tolist()}")
         object.__setattr__(self, "share", share)
@@ -51,7 +51,7 @@ class GaussianPopulation:
 def _margin(self:GaussianPopulation, q, a):
     "Check the arguments and give $y-x_g$, shape (..., n_groups, 2)."
     q, a = check_unit("q", q, self.n_groups), check_unit("a", a, self.n_groups)
-    if q.shape != a.shape: a = np.broadcast_to(a, np.broadcast_shapes(q.shape, a.shape))
+    if q.shape != a.shape: a = np.broadcast_to(a, joint_shape(q=q.shape, a=a.shape))
     return LABELS - self.threshold(a)[...,None]
 
 @patch

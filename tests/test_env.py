@@ -79,6 +79,19 @@ def test_autoreset_is_next_step():
     assert ends == [False, True, False, False, True, False, False]
 
 
+def test_refused_actions_are_no_steps():
+    "Neither towards the end of the episode nor in the weights of the Lagrangian."
+    refused, plain = (LongTermFairnessVectorEnv(2, horizon=2, start=[0.3, 0.6], reward="lagrangian") for _ in range(2))
+    for envs in (refused, plain):
+        envs.reset(seed=0)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="a must lie in"):
+            refused.step(np.full((2, 2), 2.0))
+    for _ in range(2):
+        for x, y in zip(refused.step(np.full((2, 2), 0.5))[:4], plain.step(np.full((2, 2), 0.5))[:4], strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
 def test_state_is_not_shared_with_the_caller():
     env = LongTermFairnessEnv(start=[0.3, 0.6])
     _, info = env.reset(seed=0)

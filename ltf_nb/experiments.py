@@ -6,7 +6,7 @@
 __all__ = ['VARIANTS', 'TRAINED', 'TP', 'TP_TN', 'YARDSTICKS', 'LEARNERS', 'FIGURE_CELLS', 'PROFILES', 'VERSIONS', 'TRAINERS',
            'NEEDED', 'Cell', 'parse_cell', 'cells_of', 'Size', 'check_profile', 'profile_folder', 'settings_of',
            'make_config', 'streams_of', 'train_lucbfair_cell', 'train_pooled_cell', 'train_rtd3_cell',
-           'checkpoint_file', 'save_cell_policy', 'load_cell_policy', 'shorten', 'save_npz', 'evaluate_policy',
+           'resume_or_restart', 'save_cell_policy', 'load_cell_policy', 'shorten', 'save_npz', 'evaluate_policy',
            'Result', 'sums_of', 'fault_of', 'read_result', 'provenance', 'check_extras', 'run_cell', 'fault_of_work',
            'locked', 'set_aside', 'places', 'is_done', 'load_or_run', 'retire', 'assigned', 'check_parameters']
 
@@ -23,7 +23,9 @@ import subprocess
 import time
 import warnings
 import zipfile
+from collections.abc import Callable
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from importlib.metadata import distributions
@@ -36,6 +38,7 @@ from threadpoolctl import threadpool_limits
 from .dynamics import U_DEFAULT, check_name
 from .env import POPULATIONS, Problem, make_population
 from .evaluation import Portrait, end_fractions, interval, phase_portrait, rollout, uniform_starts
+from .features import CheckpointError
 from .metrics import DISPARITIES, LOSSES
 from .policies import GreedyPolicy, UniformPolicy
 
@@ -188,36 +191,37 @@ def train_lucbfair_cell(cell, settings, size, streams, work):
     from ltf_nb.lucbfair import PopulationTask, train_lucbfair
     feature_map,fit = train_network_features(cell.population, cell.loss, cell.disparity, streams["features"], size.samples, size.epochs)
     task = PopulationTask(Problem(cell.population, cell.loss, cell.disparity, size.horizon))
-    run = train_lucbfair(task, feature_map, streams["training"], settings, checkpoint_file(work))
+    run = resume_or_restart(lambda rng, path: train_lucbfair(task, feature_map, rng, settings, path), streams["training"], work/"checkpoint.npz")
     return run.policy, {"loss": run.loss, "disparity": run.disparity, "nu": run.nu, "start": run.s[:,0], "promised": run.value, "fit": fit}
 
 def train_pooled_cell(cell, settings, size, streams, work):
     "Train our pooled variant."
     from ltf_nb.pooled import train_pooled
-    run = train_pooled(Problem(cell.population, cell.loss, cell.disparity, size.horizon), settings, size.pooled_episodes, streams["training"], checkpoint_file(work))
+    problem = Problem(cell.population, cell.loss, cell.disparity, size.horizon)
+    run = resume_or_restart(lambda rng, path: train_pooled(problem, settings, size.pooled_episodes, rng, path), streams["training"], work/"checkpoint.npz")
     return run.policy, {name: run.curves[name] for name in ("loss","disparity","nu","start","promised")}
 
 def train_rtd3_cell(cell, settings, size, streams, work):
     "Train R-TD3."
     from ltf_nb.rtd3 import train
     horizon = size.horizon*settings.adult_horizon//100 if cell.population == "adult" else size.horizon
-    return train(cell.population, cell.loss, cell.disparity, size.rtd3_steps, settings, streams["training"], horizon, checkpoints=work/"checkpoints")
+    run = lambda rng, folder: train(cell.population, cell.loss, cell.disparity, size.rtd3_steps, settings, rng, horizon, checkpoints=folder)
+    return resume_or_restart(run, streams["training"], work/"checkpoints")
 
 TRAINERS = {"lucbfair": train_lucbfair_cell, "lucbfair_pooled": train_pooled_cell, "rtd3": train_rtd3_cell}
 
 # %% ../nbs/13_experiments.ipynb #7125dc75
-def checkpoint_file(
-    work:Path, # Folder of the run's unfinished work
-)->Path: # Its checkpoint, readable or absent
-    "Find a run's checkpoint, and drop it if it is damaged."
-    path = work/"checkpoint.npz"
-    try:
-        if path.exists():
-            with np.load(path, allow_pickle=False) as arrays: [arrays[name] for name in arrays.files]
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as e:
-        warnings.warn(f"{path} is damaged ({e}); starting anew", stacklevel=2)
-        path.unlink()
-    return path
+def resume_or_restart(
+    train:Callable, # Trains, given a generator and a checkpoint
+    rng:np.random.Generator, # Source of randomness
+    checkpoint:Path, # File or folder of the run's checkpoint; need not exist
+): # What `train` returns
+    "Train from a checkpoint; if it is damaged or of another run, drop it and start anew."
+    try: return train(deepcopy(rng), checkpoint) # the streams spawned in vain must not count
+    except CheckpointError as e: warnings.warn(f"{e}; starting anew", stacklevel=2)
+    if checkpoint.is_dir(): shutil.rmtree(checkpoint)
+    else: checkpoint.unlink(missing_ok=True)
+    return train(rng, checkpoint)
 
 # %% ../nbs/13_experiments.ipynb #1034a596
 def save_cell_policy(cell, policy, folder):

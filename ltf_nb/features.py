@@ -4,15 +4,19 @@
 
 # %% auto #0
 __all__ = ['COORDINATES', 'TEST_FUNCTIONS', 'FeatureMap', 'check_features', 'check_pair', 'check_count', 'check_positive',
-           'unit_rate', 'hat', 'outer', 'TensorSize', 'HatFeatures', 'GroupwiseHatFeatures', 'CosineFeatures',
-           'OneHotFeatures', 'FourierFeatures', 'cells_per_axis', 'grid_loci', 'nearest_locus', 'locus_radius',
-           'draw_in_cell', 'softmax_over_loci', 'NetworkFeatures', 'random_transitions', 'fit_network',
-           'train_network_features', 'effective_rank', 'lipschitz_bound', 'Audit', 'audit']
+           'check_step', 'plain_numbers', 'CheckpointError', 'describe_population', 'read_checkpoint', 'unit_rate',
+           'hat', 'outer', 'TensorSize', 'HatFeatures', 'GroupwiseHatFeatures', 'CosineFeatures', 'OneHotFeatures',
+           'FourierFeatures', 'cells_per_axis', 'grid_loci', 'nearest_locus', 'locus_radius', 'draw_in_cell',
+           'softmax_over_loci', 'NetworkFeatures', 'random_transitions', 'fit_network', 'train_network_features',
+           'effective_rank', 'lipschitz_bound', 'Audit', 'audit']
 
 # %% ../nbs/09_features.ipynb #9af5b6a9
+import hashlib
+import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -74,6 +78,46 @@ def check_positive(high:float=np.inf, zero:bool=False, **values)->None:
         if not number or not (0 < value < high or zero and value == 0): # a NaN fails all comparisons
             raise ValueError(f"{name} must lie in {'[' if zero else '('}0, {high:g}); got {value!r}")
 
+def check_step(
+    h:int, # Step of an episode, counted from 0; `None` means 0
+    horizon:int, # Steps of an episode $H$
+)->int: # The step
+    "Return a step that an episode has, otherwise raise a `ValueError`."
+    if h is None: return 0
+    if not (isinstance(h, Real) and 0 <= h < horizon and h == int(h)): raise ValueError(f"h must be a whole number from 0 to {horizon-1}, one less than the horizon; got {h!r}")
+    return int(h)
+
+def plain_numbers(
+    settings, # A frozen dataclass; changed in place
+)->None:
+    "Make numpy's numbers among the fields Python's own, which json can hold."
+    for f in fields(settings):
+        value = getattr(settings, f.name)
+        if isinstance(value, np.generic): object.__setattr__(settings, f.name, value.item())
+
+# %% ../nbs/09_features.ipynb #a5c0e002
+class CheckpointError(ValueError):
+    "A checkpoint is damaged, or of another run."
+
+def describe_population(
+    population:Population, # The population
+)->str: # Its class and a checksum
+    "Tell populations apart by what they answer."
+    rates = population.accept(*np.random.default_rng(0).random((2,64,population.n_groups)))
+    return f"{type(population).__name__} {hashlib.sha256(rates.tobytes() + np.asarray(population.share).tobytes()).hexdigest()[:12]}"
+
+def read_checkpoint(
+    path:str|Path, # File that `np.savez` wrote
+    names:tuple, # Names of the arrays it must hold
+)->dict: # Name to array
+    "Read all arrays of a checkpoint, otherwise raise a `CheckpointError`."
+    try:
+        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file: arrays = {name: file[name] for name in file.files}
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, RuntimeError) as e: raise CheckpointError(f"{path} is damaged: {e}") from e
+    missing = sorted(set(names) - set(arrays))
+    if missing: raise CheckpointError(f"{path} is damaged: it lacks {', '.join(missing)}")
+    return arrays
+
 # %% ../nbs/09_features.ipynb #3580c2ac
 COORDINATES = ("rate", "logit")
 
@@ -110,7 +154,7 @@ class TensorSize:
     n_a:int=5 # Functions of each threshold $m_a$
     n_groups:int=2 # Number of groups $n$
 
-    def __post_init__(self): check_count("n_q", self.n_q), check_count("n_a", self.n_a), check_count("n_groups", self.n_groups)
+    def __post_init__(self): plain_numbers(self), check_count("n_q", self.n_q), check_count("n_a", self.n_a), check_count("n_groups", self.n_groups)
 
     @property
     def dim(self): return (self.n_q*self.n_a)**self.n_groups
@@ -142,7 +186,7 @@ class GroupwiseHatFeatures:
     coordinate:str="logit" # One of `COORDINATES`
     reach:float=6. # Clip $z_{\max}$ of the log-odds
 
-    def __post_init__(self): HatFeatures(self.n_q, self.n_a, self.n_groups, self.coordinate, self.reach), check_count("n_joint", self.n_joint)
+    def __post_init__(self): plain_numbers(self), HatFeatures(self.n_q, self.n_a, self.n_groups, self.coordinate, self.reach), check_count("n_joint", self.n_joint)
 
     @property
     def dim(self): return self.n_groups*self.n_q*self.n_a + self.n_joint**(2*self.n_groups)
@@ -184,7 +228,7 @@ class FourierFeatures:
         "Draw frequencies for a Gaussian kernel of a width $\\ell$"
         if check_count("dim", dim) % 2: raise ValueError(f"dim must be even, for pairs of cosine and sine; got {dim}")
         if not 0 < width < np.inf: raise ValueError(f"width must be positive and finite; got {width}")
-        return cls(rng.normal(0, 1/width, (dim//2, 2*check_count("n_groups", n_groups))))
+        return cls(make_rng(rng).normal(0, 1/width, (dim//2, 2*check_count("n_groups", n_groups))))
 
     @property
     def dim(self): return 2*self.frequencies.shape[0]
@@ -332,7 +376,9 @@ def train_network_features(
 )->tuple: # `NetworkFeatures`, and its learning curve: mean squared errors of r and g, shape (epochs, 2)
     "Train the paper's feature map on samples of the random policy."
     for name,value,least in (("n_samples",n_samples,1), ("epochs",epochs,0), ("batch_size",batch_size,1)): check_count(name, value, least)
+    if len(sizes) == 0: raise ValueError(f"sizes must hold the units of at least one layer; got {sizes!r}")
     for size in sizes: check_count("sizes", size)
+    check_positive(lr=lr), check_positive(zero=True, weight_decay=weight_decay)
     problem, (samples,first,order) = Problem(population, loss, disparity, U=U), make_rng(rng).spawn(3)
     import torch
     q,a,y,_ = random_transitions(problem, n_samples, samples)
@@ -393,8 +439,8 @@ def audit(
     problem = Problem(population, loss, disparity)
     groups = problem.population.n_groups
     if feature_map.n_groups != groups: raise ValueError(f"feature_map is for {feature_map.n_groups} groups, but the population has {groups}")
-    if n < 4*feature_map.dim: raise ValueError(f"n must be at least {4*feature_map.dim}, four times the dimension; got {n}")
-    fit_rng, held_rng, pair_rng = rng.spawn(3)
+    if check_count("n", n, 1) < 4*feature_map.dim: raise ValueError(f"n must be at least {4*feature_map.dim}, four times the dimension; got {n}")
+    fit_rng, held_rng, pair_rng = make_rng(rng).spawn(3)
     def sample(stream):
         q,a,y,q_next = random_transitions(problem, n//2, stream)
         return check_features(feature_map(q, a), feature_map.dim), np.column_stack([y, *(f(q_next) for f in test_functions.values())])

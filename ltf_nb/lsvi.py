@@ -14,7 +14,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from .dynamics import check_name
-from .features import cells_per_axis, check_count, check_positive, draw_in_cell, grid_loci, softmax_over_loci
+from .features import cells_per_axis, check_count, check_positive, draw_in_cell, grid_loci, plain_numbers, softmax_over_loci
 
 # %% ../nbs/10_lsvi.ipynb #99b26f80
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class LUCBFairSettings:
     refresh_every:int=200 # Episodes between recomputations from scratch, and between checkpoints
 
     def __post_init__(self):
+        plain_numbers(self)
         for name in ("n_episodes","n_loci","quadrature","refresh_every"): check_count(name, getattr(self, name), 1)
         if self.quadrature % 2 == 0: raise ValueError(f"quadrature must be odd, so that the locus is one of the points; got {self.quadrature}")
         check_name("dtype", self.dtype, ("float32","float64"))
@@ -176,7 +177,7 @@ def plan(
         if h > 0:
             vectors = np.vstack([w[h],self.v[h]]).astype(s.dtype)
             V = compiled()(self.at_loci[h,:k], vectors, self.width2[h,:k], float(nu), float(s.bonus_scale), float(s.sharpness), float(H), self.n_points)
-    self.v = np.zeros_like(self.v) # the widths are up to date
+    self.v = np.zeros_like(self.v) # from the second step on, the widths are up to date
     return w
 
 # %% ../nbs/10_lsvi.ipynb #19693e89

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from . import features as feature_maps
 from .dynamics import check_name, make_rng
 from .env import Problem
-from .features import FeatureMap, cells_per_axis, check_count, check_features, grid_loci
+from .features import CheckpointError, FeatureMap, cells_per_axis, check_count, check_features, check_step, grid_loci, read_checkpoint
 from .lsvi import LUCBFairSettings, Memory, cell_points, draw_action, locus_values, squared_width
 from .policies import load_arrays, save_arrays
 from .theory import dual_lr_formula
@@ -82,8 +82,7 @@ class LUCBFairPolicy:
 
     def look(self, s, h=None):
         "Features at the points (..., N, d), squared widths (..., N), $Q$ at the loci (..., M, 2), SM (..., M) and $V$ (..., 2) in a state at step `h`"
-        h = 0 if h is None else h
-        if not 0 <= h < self.horizon: raise ValueError(f"h must lie in 0, ..., {self.horizon-1}, the steps that were planned; got {h}")
+        h = check_step(h, self.horizon)
         phi = self.feature_map(np.asarray(s)[...,None,:], self.points)
         width2 = squared_width(phi, self.Lam_inv[h])
         return phi, width2, *locus_values(phi @ self.w[h].T, width2, self.nu, self.bonus_scale, self.sharpness, self.horizon, len(self.points)//self.n_loci)
@@ -139,12 +138,13 @@ def check_run(
 def fingerprint(
     task:Task, # The world
     feature_map:FeatureMap, # $\phi$
-)->np.ndarray: # Horizon, a start, the next state, reward, utility and features, in one vector
+)->np.ndarray: # Horizon, floor and payoffs of a population, a start, the next state, reward, utility and features, in one vector
     "Take the same first step each time, to tell tasks and feature maps apart."
     rng = np.random.default_rng(0)
     s, a = task.start(rng), rng.random(task.n_groups)
     s_next,*signal = task.step(s, a, rng)
-    return np.concatenate([[task.horizon], s, s_next, signal, feature_map(s, a)])
+    unseen = [task.problem.q_min, *task.problem.U.flat] if isinstance(task, PopulationTask) else [] # one step hardly meets the floor
+    return np.concatenate([[task.horizon], unseen, s, s_next, signal, feature_map(s, a)])
 
 # %% ../nbs/11_lucbfair.ipynb #a2755a4a
 def save_checkpoint(
@@ -153,9 +153,10 @@ def save_checkpoint(
     rngs:tuple, # Generators of task and policy
     settings:LUCBFairSettings, # Settings of the run
     known:np.ndarray, # Fingerprint of task and feature map
+    began:list, # States of the generators before the first episode
 )->None:
     "Write what is needed to resume a run, whole or not at all."
-    about = json.dumps({"settings": asdict(settings), "generators": [rng.bit_generator.state for rng in rngs]})
+    about = json.dumps({"settings": asdict(settings), "began": began, "generators": [rng.bit_generator.state for rng in rngs]})
     temporary = Path(f"{path}.part")
     with temporary.open("wb") as file: np.savez(file, about=about, known=known, **stack(episodes))
     os.replace(temporary, path)
@@ -170,15 +171,16 @@ def stack(
 def resume(
     path:str|Path, # File that `save_checkpoint` wrote
     memory:Memory, # An empty memory; filled
-    rngs:tuple, # Generators of task and policy; set to their states
+    rngs:tuple, # Generators of task and policy before the first episode; set to their states
     feature_map:FeatureMap, # The feature map of the run
     known:np.ndarray, # Fingerprint of task and feature map
 )->list: # `Episode`s so far
     "Bring memory and generators to where a checkpoint was written."
-    with np.load(path, allow_pickle=False) as file: arrays = dict(file)
+    arrays = read_checkpoint(path, ("about","known",*(f.name for f in fields(Episode))))
     about, before = json.loads(str(arrays.pop("about"))), arrays.pop("known")
-    if about["settings"] != asdict(memory.settings): raise ValueError(f"{path} was written with other settings, {about['settings']}; got {asdict(memory.settings)}")
-    if not np.array_equal(before, known): raise ValueError(f"{path} was written for another task or feature map than the one given")
+    if about["settings"] != asdict(memory.settings): raise CheckpointError(f"{path} was written with other settings, {about['settings']}; got {asdict(memory.settings)}")
+    if not np.array_equal(before, known): raise CheckpointError(f"{path} was written for another task or feature map than the one given")
+    if about.get("began") != [rng.bit_generator.state for rng in rngs]: raise CheckpointError(f"{path} was begun with another seed than the one given")
     episodes = [Episode(**dict(zip(arrays, row))) for row in zip(*arrays.values())]
     points, none = cell_points(memory.settings.n_loci, memory.settings.quadrature, feature_map.n_groups), np.zeros(memory.width2[:,0].shape)
     for e in tqdm(episodes, desc="taking up earlier episodes", unit="episode", leave=False, disable=None):
@@ -216,6 +218,8 @@ def train_lucbfair(
     "Run L-UCBFair, Alg. 1."
     check_run(task, feature_map, settings)
     known, rngs, memory = fingerprint(task, feature_map), make_rng(rng).spawn(2), Memory(task.horizon, feature_map.dim, settings, settings.quadrature**task.n_groups)
+    began = [rng.bit_generator.state for rng in rngs]
+    if checkpoint is not None: Path(checkpoint).parent.mkdir(parents=True, exist_ok=True)
     episodes = resume(checkpoint, memory, rngs, feature_map, known) if checkpoint is not None and Path(checkpoint).exists() else []
     def next_policy():
         nu = dual_step(episodes[-1].nu, episodes[-1].value[1], settings, task.horizon) if episodes else settings.nu
@@ -228,7 +232,7 @@ def train_lucbfair(
             episodes.append(episode)
             if memory.k % settings.refresh_every == 0:
                 memory.refresh()
-                if checkpoint is not None: save_checkpoint(checkpoint, episodes, rngs, settings, known)
+                if checkpoint is not None: save_checkpoint(checkpoint, episodes, rngs, settings, known, began)
             policy = next_policy()
             bar.update(); loss,disparity = 1 - episode.signal.mean(0); bar.set_postfix(loss=f"{loss:.3f}", disparity=f"{disparity:.3f}", nu=f"{policy.nu:.3f}", refresh=False)
     return Training(policy, **stack(episodes))

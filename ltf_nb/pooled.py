@@ -25,7 +25,23 @@ from tqdm import tqdm
 from .dynamics import check_unit, make_rng
 from .env import Problem
 from .evaluation import Rollout, rollout
-from .features import GroupwiseHatFeatures, cells_per_axis, check_count, check_positive, draw_in_cell, grid_loci, hat, outer, softmax_over_loci, unit_rate
+from ltf_nb.features import (
+    CheckpointError,
+    GroupwiseHatFeatures,
+    cells_per_axis,
+    check_count,
+    check_positive,
+    check_step,
+    describe_population,
+    draw_in_cell,
+    grid_loci,
+    hat,
+    outer,
+    plain_numbers,
+    read_checkpoint,
+    softmax_over_loci,
+    unit_rate,
+)
 from .policies import load_arrays, save_arrays
 
 # %% ../nbs/11_pooled.ipynb #5eb3aa3e
@@ -43,11 +59,13 @@ class PooledSettings:
     nu_max:float=10. # Cap $\mathscr V$ of the dual variable
     dual_lr:float=.1 # Dual step $\eta$
     def __post_init__(self):
+        plain_numbers(self)
         check_positive(**{name: getattr(self, name) for name in ("ridge","sharpness","growth","nu_max","dual_lr")})
         check_positive(zero=True, bonus_scale=self.bonus_scale, nu=self.nu)
         if self.utility_target is not None: check_positive(zero=True, utility_target=self.utility_target)
         if self.nu > self.nu_max: raise ValueError(f"nu must be at most nu_max = {self.nu_max}; got {self.nu}")
         cells_per_axis(self.n_loci, 2); f = self.feature_map
+        if not isinstance(f, GroupwiseHatFeatures): raise ValueError(f"feature_map must be GroupwiseHatFeatures, as planning happens on their nodes; got {f!r}")
         if f.n_groups != 2: raise ValueError(f"feature_map must be for 2 groups, as planning happens on a plane of states; got {f.n_groups}")
         if (f.n_q-1) % (f.n_joint-1): raise ValueError(f"feature_map must have its joint nodes among its fine nodes: n_joint - 1 must divide n_q - 1; got n_joint = {f.n_joint}, n_q = {f.n_q}")
 
@@ -139,14 +157,9 @@ class PooledPolicy:
     xi:np.ndarray # Uncertainty at the nodes and loci, shape (n_nodes*n_loci,), float32
     score:np.ndarray # Scores of the loci, shape (horizon, n_nodes, n_loci)
     C:np.ndarray # Costs to go, shape (horizon, n_nodes, 2)
-    def check_step(self, h):
-        "The step, from 0; `None` means 0"
-        h = 0 if h is None else h
-        if h != int(h) or not 0 <= h < len(self.w): raise ValueError(f"h must be a whole number from 0 to {len(self.w)-1}, one less than the horizon; got {h}")
-        return int(h)
     def act(self, q, rng, h=None):
         "Thresholds at step `h`, counted from 0, for states of shape (..., 2)"
-        q, h = check_unit("q", q, 2), self.check_step(h)
+        q, h = check_unit("q", q, 2), check_step(h, len(self.w))
         blocks = np.array_split(q.reshape(-1,2), -(-q.size//8192) or 1) # bounds the memory
         return np.concatenate([self.draw(block, rng, h) for block in blocks]).reshape(q.shape)
     def draw(self, q, rng, h):
@@ -156,7 +169,7 @@ class PooledPolicy:
         return draw_in_cell(index, self.settings.n_loci, 2, rng)
     def value(self, q, h=0):
         "Promised reward and utility from step `h` on, shape (..., 2)"
-        h = self.check_step(h)
+        h = check_step(h, len(self.w))
         return len(self.w) - h - node_weights(check_unit("q", q, 2), self.settings.feature_map) @ self.C[h]
 
 # %% ../nbs/11_pooled.ipynb #a245ee82
@@ -304,7 +317,7 @@ def describe(
     learner:Learner, # A run before its first episode
 )->str: # What makes two runs the same
     "Describe a run by its problem, settings and seeds."
-    world = [type(problem.population).__name__, problem.loss, problem.disparity, problem.horizon, problem.U.tolist(), problem.q_min, None if problem.start is None else problem.start.tolist()]
+    world = [describe_population(problem.population), problem.loss, problem.disparity, problem.horizon, problem.U.tolist(), float(problem.q_min), None if problem.start is None else problem.start.tolist()]
     return json.dumps([world, asdict(settings), learner.starts.bit_generator.state])
 
 def save_learner(
@@ -326,8 +339,8 @@ def load_learner(
     path:str|Path, # File that `save_learner` wrote
 )->None:
     "Take up a run where a file left it."
-    with np.load(path, allow_pickle=False) as file: x = {name: file[name] for name in file.files}
-    if str(x["identity"]) != identity: raise ValueError(f"checkpoint {path} belongs to a run with another problem, other settings or another seed")
+    x = read_checkpoint(path, ("Lam","cost","place","nu","policy_nu","w","xi","planned_log_det","records","streams","identity"))
+    if str(x["identity"]) != identity: raise CheckpointError(f"checkpoint {path} belongs to a run with another problem, other settings or another seed")
     learner.memory, learner.nu, learner.planned_log_det = Memory(x["Lam"], x["cost"], x["place"]), float(x["nu"]), float(x["planned_log_det"])
     learner.policy = restore_policy(learner.settings, float(x["policy_nu"]), x["w"], x["xi"])
     learner.records = [tuple(row) for row in x["records"]]
@@ -346,6 +359,7 @@ def train_pooled(
     check_count("n_episodes", n_episodes, 1), check_count("every", every, 1), check_learnable(problem, settings)
     with threadpool_limits(1): learner = begin(problem, settings, make_rng(rng))
     identity = describe(problem, settings, learner)
+    if checkpoint is not None: Path(checkpoint).parent.mkdir(parents=True, exist_ok=True)
     if checkpoint is not None and Path(checkpoint).exists(): load_learner(learner, identity, checkpoint)
     if len(learner.records) > n_episodes: raise ValueError(f"n_episodes must be at least the {len(learner.records)} episodes in {checkpoint}; got {n_episodes}")
     with threadpool_limits(1), tqdm(total=n_episodes, initial=len(learner.records), desc="pooled variant", unit="episode", disable=None) as bar:

@@ -25,6 +25,7 @@ from tqdm import tqdm
 from .adult import AdultPopulation
 from .dynamics import U_DEFAULT, check_name, check_unit, make_rng
 from .env import LongTermFairnessEnv, check_whole
+from .features import CheckpointError, check_count, check_positive, describe_population, plain_numbers
 from .policies import load_arrays, save_arrays
 from .populations import Population
 
@@ -50,6 +51,8 @@ class Settings:
     terminate_at_horizon:bool=True # Whether the objective ends with the episode; otherwise values are bootstrapped beyond $H$
     observe_time:bool=False # Whether the policy sees $\tau/H$ beside the rates
 
+    def __post_init__(self): plain_numbers(self)
+
 # %% ../nbs/12_rtd3.ipynb #15c88175
 PRESETS = {"ours": Settings(),
            "supplement": Settings(warp=20., keep_best=True, adult_horizon=150),
@@ -60,13 +63,14 @@ def make_settings(
 )->Settings: # The settings, checked
     "Look settings up by their name, or check the given ones."
     if isinstance(settings, str): return PRESETS[check_name("preset", settings, PRESETS)]
+    if not isinstance(settings, Settings): raise ValueError(f"settings must be one of {', '.join(PRESETS)}, or Settings; got {settings!r}")
     for name in ("gamma", "target_rate") + ("disparity_weight",)*(settings.disparity_weight is not None): check_unit(name, [getattr(settings, name)])
-    for name in ("batch_size", "buffer_size", "policy_delay", "warp", "adult_horizon"):
-        if not getattr(settings, name) >= 1: raise ValueError(f"{name} must be at least 1; got {getattr(settings, name)}")
-    for name in ("learning_starts", "action_noise", "target_noise", "target_noise_clip"):
-        if not getattr(settings, name) >= 0: raise ValueError(f"{name} must not be negative; got {getattr(settings, name)}")
-    if not settings.learning_rate > 0: raise ValueError(f"learning_rate must be positive; got {settings.learning_rate}")
-    return settings
+    for name in ("batch_size", "buffer_size", "policy_delay", "adult_horizon"): check_count(name, getattr(settings, name), 1)
+    check_count("learning_starts", settings.learning_starts, 0), check_positive(learning_rate=settings.learning_rate, warp=settings.warp)
+    check_positive(zero=True, **{name: getattr(settings, name) for name in ("action_noise", "target_noise", "target_noise_clip")})
+    if settings.warp < 1: raise ValueError(f"warp must be at least 1; got {settings.warp}")
+    if not isinstance(settings.hidden, tuple|list): raise ValueError(f"hidden must be a tuple of widths; got {settings.hidden!r}")
+    return replace(settings, hidden=tuple(check_count("hidden", width, 1) for width in settings.hidden))
 
 # %% ../nbs/12_rtd3.ipynb #e60ccf9a
 def relaxed_cost(
@@ -349,7 +353,7 @@ def check_same_run(
     state = json.loads((Path(checkpoint)/"state.json").read_text())
     there, here = state["config"], json.loads(json.dumps(config))
     differ = [f"{name} is {there.get(name)!r} there and {value!r} here" for name,value in here.items() if there.get(name) != value]
-    if differ: raise ValueError(f"checkpoint {checkpoint} is of another run: {'; '.join(differ)}")
+    if differ: raise CheckpointError(f"checkpoint {checkpoint} is of another run: {'; '.join(differ)}")
     return state
 
 # %% ../nbs/12_rtd3.ipynb #a70811d9
@@ -392,11 +396,9 @@ def run_config(
     rng:np.random.Generator, # Generator of the run, before it is used
 )->dict: # What defines the run, as json can hold it
     "Describe a run, so that a checkpoint of another one is recognised."
-    problem, source, probe = env.unwrapped.problem, rng.bit_generator.seed_seq, np.random.default_rng(0).random((2,64,env.action_space.shape[0]))
-    population = problem.population
-    rates = hashlib.sha256(population.accept(*probe).tobytes() + np.asarray(population.share).tobytes()).hexdigest()[:12]
-    about = {"population": f"{type(population).__name__} {rates}", "loss": problem.loss, "disparity": problem.disparity,
-             "horizon": problem.horizon, "U": np.asarray(problem.U).tolist(), "q_min": problem.q_min, "steps": steps,
+    problem, source = env.unwrapped.problem, rng.bit_generator.seed_seq
+    about = {"population": describe_population(problem.population), "loss": problem.loss, "disparity": problem.disparity,
+             "horizon": problem.horizon, "U": np.asarray(problem.U).tolist(), "q_min": float(problem.q_min), "steps": steps,
              "seed": [str(source.entropy), [*source.spawn_key, source.n_children_spawned]]}
     return about | {f"settings.{name}": value for name,value in asdict(env.settings).items()}
 

@@ -16,7 +16,7 @@ import numpy as np
 from fastcore.basics import patch
 from scipy.optimize import linprog
 
-from .dynamics import check_unit
+from .dynamics import check_unit, make_rng
 from .features import cells_per_axis, check_count, check_positive, hat, outer
 
 # %% ../nbs/10_theory.ipynb #64d250ae
@@ -214,6 +214,7 @@ def make_linear_mdp(
 )->LinearMDP: # The instance
     "Draw a linear MDP in which reward and utility conflict."
     features = StateHatFeatures(n_states, n_hats, n_groups)
+    rng = make_rng(rng)
     reward = rng.random(features.dim)
     theta = np.stack([reward, (1 - reward + rng.random(features.dim))/2])
     start_probs = np.eye(n_states)[0] if start_probs is None else np.asarray(start_probs, dtype=float)

@@ -218,10 +218,26 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         train_lucbfair(Noisy(), CosineFeatures(2, 3), np.random.default_rng(5), some, path)
     with pytest.raises(ValueError, match="written with other settings"):
         train_lucbfair(Noisy(), HATS, np.random.default_rng(5), LUCBFairSettings(10, 9, refresh_every=5, nu=2.0), path)
+    with pytest.raises(ValueError, match="begun with another seed"):
+        train_lucbfair(Noisy(), HATS, np.random.default_rng(6), some, path)
     longer = Noisy()
     longer.horizon = 5
     with pytest.raises(ValueError, match="another task or feature map"):
         train_lucbfair(longer, HATS, np.random.default_rng(5), some, path)
+
+
+@pytest.mark.parametrize("change", [dict(q_min=1e-3), dict(U=[[0.1, 5.5], [0.5, 1.1]]), dict(loss="tp_tn")], ids=lambda change: next(iter(change)))
+def test_a_checkpoint_of_another_population_task_is_refused(tmp_path, change):
+    some, path = LUCBFairSettings(4, 9, refresh_every=2), tmp_path / "run.npz"
+    train_lucbfair(PopulationTask(Problem(horizon=3)), HATS, np.random.default_rng(5), some, path)
+    with pytest.raises(ValueError, match="another task or feature map"):
+        train_lucbfair(PopulationTask(Problem(horizon=3, **change)), HATS, np.random.default_rng(5), some, path)
+
+
+def test_a_checkpoint_can_be_written_or_nothing_begins(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(FileExistsError):
+        train_lucbfair(Failing(2), HATS, np.random.default_rng(5), LUCBFairSettings(4, 9), tmp_path / "file/run.npz")
 
 
 MAPS = {

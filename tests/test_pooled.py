@@ -153,6 +153,7 @@ def test_first_episodes_do_not_depend_on_how_many_follow():
 
 
 @pytest.mark.parametrize("problem,setting,seed", [
+    (Problem("adult", horizon=10), TINY, 3), (Problem(GaussianPopulation(high=4.), horizon=10), TINY, 3),
     (Problem(horizon=11), TINY, 3), (Problem(loss="tp_tn", horizon=10), TINY, 3), (SHORT, replace(TINY, ridge=.1), 3), (SHORT, TINY, 4),
 ])
 def test_checkpoint_of_another_run_is_refused(tmp_path, problem, setting, seed):

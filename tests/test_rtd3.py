@@ -267,7 +267,7 @@ def test_updates_are_those_of_stable_baselines(settings):
         stock.train(n, batch)
     rtd3.update(learner, (pair, obs_next, reward, discount, noise))
     for name, x in learner.networks.state_dict().items():
-        assert (x - stock.policy.state_dict()[name]).abs().max() < 2e-5, name
+        assert (x - stock.policy.state_dict()[name]).abs().max() < 1e-6, name
 
 
 @pytest.mark.parametrize("terminate", [True, False])
@@ -384,8 +384,8 @@ def test_policy_files_are_checked(harm, says, tmp_path):
     (dict(interval=0), "interval must be at least 1; got 0"),
     (dict(settings=Settings(gamma=1.5)), "gamma must lie in [0, 1]; got 1.5"),
     (dict(settings=Settings(disparity_weight=-0.1)), "disparity_weight must lie in [0, 1]; got -0.1"),
-    (dict(settings=Settings(learning_rate=0)), "learning_rate must be positive; got 0"),
-    (dict(settings=Settings(action_noise=-1)), "action_noise must not be negative; got -1"),
+    (dict(settings=Settings(learning_rate=0)), "learning_rate must lie in (0, inf); got 0"),
+    (dict(settings=Settings(action_noise=-1)), "action_noise must lie in [0, inf); got -1"),
 ])
 def test_bad_input_is_refused_before_any_work(arguments, says, monkeypatch):
     monkeypatch.setattr(rtd3, "make_learner", None)

@@ -65,8 +65,9 @@ notebooks: env export ## re-execute the library notebooks in place, then clean t
 	for nb in nbs/[0-9]*.ipynb nbs/index.ipynb; do $(BIN)/papermill --no-progress-bar --cwd nbs $$nb $$nb || exit 1; done
 	$(BIN)/nbdev_clean
 
+# Links to figures and studies lead to the executed copies.
 readme: env ## write README.md from nbs/index.ipynb
-	$(BIN)/jupyter nbconvert --log-level ERROR --to markdown --stdout nbs/index.ipynb | sed 's#](\.\./#](#g; s#](\([0-9a-z_/]*\.ipynb\)#](nbs/\1#g' | awk '/^```/ {inside = !inside; if (inside && $$0 == "```") $$0 = "```python"} 1' > $(README)
+	$(BIN)/jupyter nbconvert --log-level ERROR --to markdown --stdout nbs/index.ipynb | sed -E 's#\]\((studies|figures)/#](results/paper/notebooks/#g; s#\]\(([0-9a-z_]*\.ipynb)#](nbs/\1#g; s#\]\(\.\./#](#g' | awk '/^```/ {inside = !inside; if (inside && $$0 == "```") $$0 = "```python"} 1' > $(README)
 
 table: env ## rebuild the Adult score table (minutes)
 	$(BIN)/python -m ltf_nb.adult

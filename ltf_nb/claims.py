@@ -147,6 +147,7 @@ def adult_like_synthetic(get):
     spread = get.seeds["spread"]
     return between, REPLICATED if between <= spread else NOT, f"distance {between:.2f} of the flows' mean size; between {get.seeds['n']} seeds at most {spread:.2f} ({get.seeds['profile']} size)"
 
+# %% ../nbs/14_claims.ipynb #70c55311
 @claim("rtd3-aggressive", "R-TD3 learns similar behaviour with more aggressive short-term violations.", "Fig. 2", ("fig02",),
        "Ratio of the mean disparities of R-TD3 and L-UCBFair on Adult, paired, over the first two steps and over the first ten; both 95 % intervals above 1; partly for one.")
 def rtd3_aggressive(get):
@@ -227,6 +228,7 @@ def like_figure_7(get):
     held, _, text = all_disparities(get, "tp_tn", 1)
     return held, REPLICATED if held > .8 else PARTLY if held else NOT, text
 
+# %% ../nbs/14_claims.ipynb #808f3991
 @claim("rtd3-equalises", "On Adult R-TD3 drives the groups to more equal qualification rates.", "Fig. 8", ("fig08",),
        "Mean gap of the rates at four fifths below the gap at the start and below the greedy policy's (95 % intervals, paired), for dp, eop and eo; partly for some.", False)
 def rtd3_equalises(get):

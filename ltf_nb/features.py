@@ -78,6 +78,7 @@ def check_positive(high:float=np.inf, zero:bool=False, **values)->None:
         if not number or not (0 < value < high or zero and value == 0): # a NaN fails all comparisons
             raise ValueError(f"{name} must lie in {'[' if zero else '('}0, {high:g}); got {value!r}")
 
+# %% ../nbs/09_features.ipynb #73da2d05
 def check_step(
     h:int, # Step of an episode, counted from 0; `None` means 0
     horizon:int, # Steps of an episode $H$

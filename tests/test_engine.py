@@ -88,7 +88,8 @@ def test_a_fresh_clone_draws_everything_and_trains_nothing(whole, tmp_path):
         os.utime(path, (1e9, 1e9))
     command = [sys.executable, "-m", "snakemake", "--nolock", "--dry-run", "--cores", "1", "--config", "profile=smoke", "--", "figures"]
     plan = subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=True).stdout
-    jobs = {words[0]: int(words[1]) for line in plan.splitlines() if len(words := line.split()) == 2 and words[1].isdigit()}
+    stats = plan.rsplit("Job stats:", 1)[1].splitlines()
+    jobs = {words[0]: int(words[1]) for line in stats if len(words := line.split()) == 2 and words[1].isdigit()}
     assert jobs == {"figure": len(FIGURES), "overview": 1, "judge": 1, "figures": 1, "total": len(FIGURES) + 3}
 
 
